@@ -1,0 +1,158 @@
+"""The binaries of a control plane: built once from Go modules, or taken from envtest.
+
+They lie in a cache folder whose name is a hash of all that decides what comes out: go.mod,
+go.sum, Go's version, the flags.
+A binary is built beside its place and then renamed, so one that is there is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import BuildError, UsageError
+from .layout import cache_folder, last_lines
+from .locks import locked
+from .progress import Reporter, Steps
+from .toolchain import Go, environment, find_go
+
+PACKAGES = {
+    "etcd": "go.etcd.io/etcd/server/v3",
+    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+    "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+    "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+}
+"""Every binary and the Go package that it is built from."""
+
+_MODULE = Path(__file__).parent
+_SHIM = _MODULE / "_child.py"
+_NOT_IN_ENVTEST = {"kube-controller-manager", "kube-scheduler"}
+
+
+def provide(names: Iterable[str], *, reporter: Reporter | None = None) -> dict[str, Path]:
+    """Return the paths of binaries, building those that are not there yet.
+
+    With ``KUBEBUILDER_ASSETS`` set nothing is built: all come from that folder, and the
+    controller manager and the scheduler are left out of the result if it has none.
+
+    Args:
+        names: Some of `PACKAGES`.
+        reporter: Told what takes long; by default standard error.
+
+    Raises:
+        UsageError: A name is unknown.
+        ToolchainError: There is no Go, and none could be installed.
+        BuildError: A build failed, or the assets lack etcd, kube-apiserver or kubectl.
+    """
+    wanted = list(dict.fromkeys(names))
+    reporter = reporter or Reporter()
+    if unknown := sorted(set(wanted) - set(PACKAGES)):
+        raise UsageError(f"unknown binaries {unknown}: choose from {list(PACKAGES)}")
+    if assets := os.environ.get("KUBEBUILDER_ASSETS"):
+        return _from_assets(Path(assets), wanted, reporter)
+    return _from_cache(wanted, reporter)
+
+
+def _from_assets(folder: Path, names: Sequence[str], reporter: Reporter) -> dict[str, Path]:
+    found = {name: folder / name for name in names if os.access(folder / name, os.X_OK)}
+    missing = [name for name in names if name not in found]
+    if needed := [name for name in missing if name not in _NOT_IN_ENVTEST]:
+        raise BuildError(f"KUBEBUILDER_ASSETS={folder} lacks {', '.join(needed)}")
+    if missing:
+        reporter.say(f"KUBEBUILDER_ASSETS={folder} has no {', '.join(missing)}: going on without")
+    return found
+
+
+def _from_cache(names: Sequence[str], reporter: Reporter) -> dict[str, Path]:
+    recipe = _read_recipe(reporter)
+    paths = {name: recipe.folder / name for name in names}
+    if any(not path.exists() for path in paths.values()):
+        waiting = "another process is building these binaries; waiting for it"
+        with locked(recipe.folder / ".lock", on_wait=lambda: reporter.say(waiting)):
+            _build_missing(recipe, paths, reporter)
+    return paths
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """How to build, and the folder that belongs to this way of building."""
+
+    go: Go
+    flags: tuple[str, ...]
+    folder: Path
+
+
+def _read_recipe(reporter: Reporter) -> _Recipe:
+    modules = (_MODULE / "go.mod").read_text()
+    go = find_go(_only(r"^go (\S+)$", modules), reporter=reporter)
+    flags = _flags(_only(r"^\s*k8s\.io/kubernetes (v\S+)", modules))
+    decisive = [modules, (_MODULE / "go.sum").read_text(), go.version, *flags, platform.machine()]
+    digest = hashlib.sha256("\0".join(decisive).encode()).hexdigest()
+    return _Recipe(go, flags, cache_folder() / "bin" / digest[:16])
+
+
+def _only(pattern: str, text: str) -> str:
+    found = re.search(pattern, text, re.MULTILINE)
+    if found is None:
+        raise BuildError(f"{_MODULE / 'go.mod'} has no line like {pattern}")
+    return found.group(1)
+
+
+def _flags(version: str) -> tuple[str, ...]:
+    major, minor, _ = version.removeprefix("v").split(".", maxsplit=2)
+    # A Kubernetes built from its module calls itself v0.0.0, which clients such as helm refuse.
+    stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
+    variables = " ".join(f"-X k8s.io/component-base/version.{k}={v}" for k, v in stamps.items())
+    return ("-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {variables}")
+
+
+def _build_missing(recipe: _Recipe, paths: dict[str, Path], reporter: Reporter) -> None:
+    # Asked again under the lock: the process that held it may have built them all.
+    missing = [name for name, path in paths.items() if not path.exists()]
+    if not missing:
+        return
+    reporter.say(f"building {', '.join(missing)} into {recipe.folder}: minutes, but only once")
+    with reporter.steps(len(missing)) as steps:
+        for name in missing:
+            with steps.step(f"building {name}"):
+                _build(recipe, name, steps)
+
+
+def _build(recipe: _Recipe, name: str, steps: Steps) -> None:
+    unfinished, log = recipe.folder / f".{name}.part", recipe.folder / f".{name}.log"
+    command = [str(recipe.go.executable), "build", *recipe.flags, "-o", str(unfinished)]
+    # The shim ends the compiler if this process is killed.
+    shim = [sys.executable, "-I", "-S", str(_SHIM), str(os.getpid())]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*shim, *command, PACKAGES[name]],
+            cwd=_MODULE,
+            env=environment(),
+            stdout=output,
+            stderr=output,
+        )
+        code = _wait(process, name, steps)
+    if code != 0:
+        raise BuildError(f"building {name} failed:\n{last_lines(log)}")
+    log.unlink()
+    unfinished.rename(recipe.folder / name)
+
+
+def _wait(process: subprocess.Popen[bytes], name: str, steps: Steps) -> int:
+    try:
+        while True:
+            try:
+                return process.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                steps.still(f"building {name}")
+    finally:
+        process.kill()
+        process.wait()
