@@ -1,0 +1,45 @@
+"""`python -m rowlock_operator.api`: write what is generated from the models, or verify it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .generated import crd_files, drift, reference_files
+
+app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
+
+Output = Annotated[Path, typer.Option(help="Folder of the CustomResourceDefinitions.")]
+Pages = Annotated[Path, typer.Option(help="Folder of the reference pages.")]
+
+_CRDS = Path("crds")
+_PAGES = Path("docs/reference")
+
+
+@app.command()
+def generate(output: Output = _CRDS) -> None:
+    """Write the CustomResourceDefinitions."""
+    for path in crd_files(output).write():
+        typer.echo(path)
+
+
+@app.command()
+def docs(pages: Pages = _PAGES) -> None:
+    """Write the reference pages."""
+    for path in reference_files(pages).write():
+        typer.echo(path)
+
+
+@app.command()
+def verify(output: Output = _CRDS, pages: Pages = _PAGES) -> None:
+    """Exit with 1 and a diff if a file is not as it would be written."""
+    if difference := drift([crd_files(output), reference_files(pages)]):
+        typer.echo(difference, nl=False)
+        typer.echo("Generated files differ from the models: run `make crds`.", err=True)
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m rowlock_operator.api")

@@ -1,0 +1,81 @@
+"""The files that come from the models, written or compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import unified_diff
+from pathlib import Path
+
+from .crd import HEADER, crd_yaml
+from .kind_page import kind_page
+from .kinds import KINDS
+from .markdown import NOTE
+from .words_page import words_page
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The generated files of one folder.
+
+    Parameters
+    ----------
+    texts
+        Text by file name.
+    mark
+        Beginning of every generated file: one that has it and is not in `texts` is a left-over.
+    """
+
+    path: Path
+    texts: Mapping[str, str]
+    mark: str
+
+    def write(self) -> list[Path]:
+        """Write every file, delete left-overs, and return the paths of what is there now."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        for path in self._left_over():
+            path.unlink()
+        for name, text in self.texts.items():
+            (self.path / name).write_text(text, encoding="utf-8")
+        return [self.path / name for name in self.texts]
+
+    def drift(self) -> Iterator[str]:
+        """Yield one unified diff for each file that is not as it would be written."""
+        for name, text in self.texts.items():
+            yield from _diff(self.path / name, text)
+        for path in self._left_over():
+            yield from _diff(path, "")
+
+    def _left_over(self) -> list[Path]:
+        strangers = [path for path in self.path.glob("*.*") if path.name not in self.texts]
+        return [path for path in strangers if path.read_text("utf-8").startswith(self.mark)]
+
+
+def crd_files(folder: Path) -> Folder:
+    """Return the CustomResourceDefinitions, one file a kind."""
+    return Folder(
+        folder, {f"{kind.definition.plural}.yaml": crd_yaml(kind) for kind in KINDS}, HEADER
+    )
+
+
+def reference_files(folder: Path) -> Folder:
+    """Return the reference pages, one a kind and one of the words they share."""
+    pages = {f"{kind.definition.kind.lower()}.md": kind_page(kind) for kind in KINDS}
+    return Folder(folder, {**pages, "conditions-and-events.md": words_page()}, NOTE)
+
+
+def drift(folders: Iterable[Folder]) -> str:
+    """Return the diffs of all folders, empty if every file is up to date."""
+    return "".join(diff for folder in folders for diff in folder.drift())
+
+
+def _diff(path: Path, wanted: str) -> Iterator[str]:
+    present = path.read_text("utf-8") if path.exists() else ""
+    lines = unified_diff(
+        present.splitlines(keepends=True),
+        wanted.splitlines(keepends=True),
+        fromfile=f"{path} (as it is)",
+        tofile=f"{path} (from the models)",
+    )
+    if present != wanted:
+        yield "".join(lines)

@@ -1,0 +1,84 @@
+"""What the words of a run's status mean, for the reference page; the words are `rowlock.states`'.
+
+A word without a meaning here is an error of `verify`: whoever adds one explains it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rowlock.states import ConditionType, FailureReason, FenceReason, Outcome, Phase, WaitReason
+
+CONDITIONS: Final[dict[ConditionType, str]] = {
+    ConditionType.ACCEPTED: "The run was written to the database. False: it was refused for good.",
+    ConditionType.RUNNING: "A worker holds the run. False: the reason says what it waits for.",
+    ConditionType.SUSPENDED: "The run is held because spec.desiredState is Suspend.",
+    ConditionType.AWAITING_APPROVAL: "The run waits for a person's decision.",
+    ConditionType.RESUMED: (
+        "Another worker went on with the run after one was lost. It stays True from the first "
+        "takeover on, with the reason of the last; status.lastTakeover has its time."
+    ),
+    ConditionType.FINISHED: "The run has ended, well or not. Only a re-drive makes it False again.",
+    ConditionType.SUCCEEDED: "The run ended with a result. Unknown until it has ended.",
+}
+
+PHASES: Final[dict[Phase, str]] = {
+    Phase.PENDING: "The operator has not written the run to the database yet.",
+    Phase.QUEUED: "It waits for a worker, or for what the reason names.",
+    Phase.RUNNING: "A worker holds it.",
+    Phase.AWAITING_APPROVAL: "It waits for a person's decision.",
+    Phase.SUSPENDED: "It is held because spec.desiredState is Suspend.",
+    Phase.RETRYING: "It waits for its next attempt, or for the backoff after a takeover.",
+    Phase.SUCCEEDED: "It ended with a result.",
+    Phase.FAILED: "It ended without a result, or was refused.",
+    Phase.CANCELLED: "It was cancelled.",
+}
+
+WAIT_REASONS: Final[dict[WaitReason, str]] = {
+    WaitReason.AGENT_NOT_FOUND: "There is no Agent of that name yet.",
+    WaitReason.POOL_NOT_FOUND: "There is no WorkerPool of that name yet.",
+    WaitReason.INPUT_NOT_FOUND: "The ConfigMap, or its key, of spec.input is not there yet.",
+    WaitReason.INTAKE_PAUSED: "The Agent's spec.intake is Paused.",
+    WaitReason.WAITING_FOR_WORKER: "No worker of the pool has a free slot.",
+    WaitReason.CONCURRENCY_LIMIT: "A limit of the Agent, in all or for the key, is reached.",
+    WaitReason.RETRY_BACKOFF: "The last attempt failed; the next starts later.",
+    WaitReason.TAKEOVER_BACKOFF: "Workers were lost with this run again and again.",
+    WaitReason.AWAITING_APPROVAL: "A person must decide first.",
+    WaitReason.SUSPENDED: "spec.desiredState is Suspend.",
+}
+
+FAILURE_REASONS: Final[dict[FailureReason, str]] = {
+    FailureReason.AGENT_ERROR: "The agent's code, or a step, failed in its last attempt.",
+    FailureReason.AGENT_LOAD_ERROR: "The Agent's entrypoint cannot be imported by the worker.",
+    FailureReason.INVALID_INPUT: "The input does not fit the type that the agent declares.",
+    FailureReason.INVALID_OUTPUT: "The result does not fit the type that the agent declares.",
+    FailureReason.INVALID_SPEC: "The operator cannot carry out the spec.",
+    FailureReason.NON_DETERMINISTIC: "The code asked for another step than its history holds.",
+    FailureReason.TOO_LARGE: "The input, a step's result or the result is larger than allowed.",
+    FailureReason.TAKEOVER_LIMIT_REACHED: "More workers were lost than maxTakeovers allows.",
+    FailureReason.QUEUE_DEADLINE_EXCEEDED: "It waited longer than queueDeadlineSeconds.",
+    FailureReason.ACTIVE_DEADLINE_EXCEEDED: "It worked longer than activeDeadlineSeconds.",
+    FailureReason.BUDGET_EXCEEDED: "It used more tokens or money than its budget.",
+    FailureReason.DUPLICATE_IDEMPOTENCY_KEY: (
+        "Another run of the Agent holds the idempotencyKey; the message names it."
+    ),
+    FailureReason.ROW_MISSING: (
+        "The object says that it was accepted, but the database does not know it: it was restored "
+        "from a backup, or the row outlived its retention. It is never started a second time."
+    ),
+    FailureReason.CANCELLED: "It was cancelled.",
+}
+
+TAKEOVER_REASONS: Final[dict[FenceReason, str]] = {
+    FenceReason.LEASE_EXPIRED: "The worker gave no sign of life for the lease's duration.",
+    FenceReason.WORKER_DIED: "The worker's process ended.",
+    FenceReason.WORKER_DELETED: "The worker's Pod is gone.",
+    FenceReason.NODE_LOST: "The worker's node is lost, and the worker silent.",
+    FenceReason.STALLED: "The worker's process was blocked for longer than stallCeilingSeconds.",
+    FenceReason.LEFT: "The worker left before its runs had ended.",
+}
+
+OUTCOMES: Final[dict[Outcome, str]] = {
+    Outcome.OK: "The agent is content with its result.",
+    Outcome.DEGRADED: "The agent says that its result is worse than it should be, and why.",
+}
