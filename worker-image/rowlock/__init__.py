@@ -1,1 +1,45 @@
-"""Rowlock: durable AI-agent runs, checkpointed in PostgreSQL."""
+"""Rowlock: durable AI-agent runs, checkpointed in PostgreSQL.
+
+Everything that an agent's author needs is listed here; the rest of the package is private to it.
+"""
+
+from rowlock.agents.chat import ChatAgent
+from rowlock.agents.function import agent
+from rowlock.agents.messages import Model, ModelRequest, ModelTurn, ToolCall, Usage
+from rowlock.agents.record import OutcomeUnknown
+from rowlock.agents.run import Run
+from rowlock.agents.tools import Tool, tool
+from rowlock.errors import (
+    AgentDefinitionError,
+    AgentError,
+    InvalidInput,
+    InvalidOutput,
+    NonDeterministic,
+    NotStarted,
+    PermanentError,
+    RowlockError,
+    StepFailed,
+)
+
+__all__ = [
+    "AgentDefinitionError",
+    "AgentError",
+    "ChatAgent",
+    "InvalidInput",
+    "InvalidOutput",
+    "Model",
+    "ModelRequest",
+    "ModelTurn",
+    "NonDeterministic",
+    "NotStarted",
+    "OutcomeUnknown",
+    "PermanentError",
+    "RowlockError",
+    "Run",
+    "StepFailed",
+    "Tool",
+    "ToolCall",
+    "Usage",
+    "agent",
+    "tool",
+]

@@ -1,0 +1,203 @@
+"""`ChatAgent`: a model and its tools in turns, each turn and each tool call a durable step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from rowlock.agents.answer import FreeText, TypedAnswer
+from rowlock.agents.conversation import Conversation
+from rowlock.agents.messages import (
+    Model,
+    ModelRequest,
+    ModelTurn,
+    Reply,
+    ReplyCodec,
+    ToolCall,
+    system_message,
+    tool_message,
+    user_message,
+)
+from rowlock.agents.outcome import outcome_errors
+from rowlock.agents.parallel import settle
+from rowlock.agents.problems import Misfit
+from rowlock.agents.protocol import Journal, Result
+from rowlock.agents.retry import Policy
+from rowlock.agents.run import Run
+from rowlock.agents.signature import check_agent_name
+from rowlock.agents.toolbox import AnyTool, Toolbox
+from rowlock.agents.typed_input import TypedInput
+from rowlock.agents.work import Work
+from rowlock.errors import AgentDefinitionError, AgentError, InvalidInput, InvalidOutput
+
+_REPLY = ReplyCodec()
+_POLICY = Policy("none")
+
+
+class ChatAgent:
+    """A conversation that ends with an answer.
+
+    Parameters
+    ----------
+    name
+        Lower-case letters, digits and '-'.
+    instructions
+        The system's message.
+    tools
+        Functions with `@tool`; those of one turn run at once.
+    input
+        Type of the input; None takes any JSON, a string as the user's words.
+        Anything but a string is shown to the model as JSON.
+    output
+        Type of the final answer; None for text.
+        An answer that does not fit is sent back once with what is wrong.
+    max_turns
+        Bound of the model's turns.
+
+    Raises
+    ------
+    AgentDefinitionError
+        The declaration cannot work.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: Model,
+        instructions: str,
+        tools: Sequence[AnyTool] = (),
+        *,
+        input: Any = None,  # noqa: A002 (what authors expect it to be called)
+        output: Any = None,
+        max_turns: int = 20,
+    ) -> None:
+        self.name = check_agent_name(name)
+        self.max_turns = _checked(max_turns, name)
+        self._model = _checked_model(model, name)
+        self._system = system_message(instructions)
+        self._toolbox = Toolbox(tools, agent=name)
+        self._input = None if input is None else TypedInput(input, agent=name)
+        self._output = FreeText() if output is None else TypedAnswer(output, agent=name)
+
+    @property
+    def input_schema(self) -> dict[str, Any] | None:
+        """JSON Schema of the input; None when any is accepted."""
+        return self._input.schema if self._input else None
+
+    def check_input(self, value: Any) -> Any:
+        """Return `value`, decoded from JSON, as the agent's input.
+
+        Raises
+        ------
+        InvalidInput
+            It does not fit, or there is none.
+        """
+        if self._input is not None:
+            return self._input.check(value)
+        if value is None or value == "":
+            raise InvalidInput(f"Agent {self.name!r} needs an input: what the user says.")
+        return value
+
+    async def execute(self, journal: Journal, value: Any) -> Result:
+        """Hold the conversation to its end.
+
+        Raises
+        ------
+        InvalidOutput
+            The final answer did not fit, nor did the repaired one.
+        RunError
+            The attempt ends with that reason.
+        """
+        run = Run(journal)
+        with outcome_errors():
+            return run._result(await self._converse(run, value))
+
+    async def _converse(self, run: Run, value: Any) -> bytes:
+        talk = Conversation(self._system)
+        talk.add(user_message(_as_text(value)))
+        repaired = False
+        for turn in range(1, self.max_turns + 1):
+            reply = await self._ask(run, talk, turn)
+            talk.add(reply.message)
+            if reply.tool_calls:
+                await self._use_tools(run, talk, turn, reply.tool_calls)
+                continue
+            try:
+                return self._output.body(reply.text)
+            except Misfit as error:
+                self._send_back(talk, error, repaired=repaired)
+                repaired = True
+        raise AgentError(
+            f"Agent {self.name!r} gave no answer within max_turns={self.max_turns} turns."
+        )
+
+    def _ask(self, run: Run, talk: Conversation, turn: int) -> Any:
+        request = ModelRequest(
+            turn, talk.messages, self._toolbox.schemas, self._output.schema, run.text
+        )
+        work: Work[Reply] = Work(
+            key=f"model:{turn}",
+            args_digest=talk.digest(turn),
+            fn=self._turn,
+            args=(run, request),
+            codec=_REPLY,
+            policy=_POLICY,
+        )
+        return run._steps.perform(work)
+
+    async def _turn(self, run: Run, request: ModelRequest) -> ModelTurn:
+        turn = await self._model.turn(request)
+        if isinstance(turn, ModelTurn):
+            used = turn.usage
+            run.count_usage(used.tokens_in, used.tokens_out, used.cost_micro)
+        return turn
+
+    async def _use_tools(
+        self, run: Run, talk: Conversation, turn: int, calls: Sequence[ToolCall]
+    ) -> None:
+        """Do all calls of a turn at once and add their results in the order asked."""
+        answers = [
+            self._toolbox.call(run, run._steps, call, place=f"{turn}.{index}")
+            for index, call in enumerate(calls)
+        ]
+        contents = [await answers[0]] if len(answers) == 1 else await settle(answers)
+        for call, content in zip(calls, contents, strict=True):
+            talk.add(tool_message(call.id, content))
+
+    def _send_back(self, talk: Conversation, problem: Misfit, *, repaired: bool) -> None:
+        if repaired:
+            raise InvalidOutput(f"The final answer of agent {self.name!r} does not fit: {problem}")
+        schema = (self._output.schema or b"").decode()
+        talk.add(
+            user_message(
+                f"Your answer does not fit: {problem}\n"
+                f"Answer again with nothing but JSON of this schema:\n{schema}"
+            )
+        )
+
+
+def _as_text(value: Any) -> str:
+    """Return what the user's message says."""
+    if isinstance(value, str):
+        return value
+    return (to_json(value) if isinstance(value, BaseModel) else msgspec.json.encode(value)).decode()
+
+
+def _checked(max_turns: int, name: str) -> int:
+    if max_turns < 1:
+        raise AgentDefinitionError(
+            f"Agent {name!r}: max_turns must be at least 1, not {max_turns}."
+        )
+    return max_turns
+
+
+def _checked_model(model: Model, name: str) -> Model:
+    if callable(getattr(model, "turn", None)) and isinstance(getattr(model, "name", None), str):
+        return model
+    raise AgentDefinitionError(
+        f"Agent {name!r}: {model!r} is no model: it needs a `name` and `async def turn(request)`."
+    )

@@ -1,0 +1,150 @@
+"""Doing one step: boundary, intent, call, record.
+
+1. Wait at the boundary, where a worker that drains or doubts its lease stops.
+2. With side effects: record the intent, durably.
+3. Call the function; after a failed try wait, and begin again at 1.
+4. Record the result or the failure, durably; only then does the agent go on.
+
+Between 3 and 4 lies a window that no system can close from its own side.
+After a crash in it a step without side effects is done again,
+an idempotent one is repeated under the same call id,
+and of any other nobody knows whether it happened: its agent is told so.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from rowlock.agents.context import CURRENT, Call
+from rowlock.agents.problems import describe_error
+from rowlock.agents.protocol import Journal
+from rowlock.agents.record import OutcomeUnknown, Record, encode
+from rowlock.agents.retry import Next, after_failure, wait_seconds
+from rowlock.agents.work import Work
+from rowlock.clock import Clock
+from rowlock.errors import AgentError, RunError, StepFailed
+from rowlock.states import EventKind
+
+T = TypeVar("T")
+
+
+class Execution(Generic[T]):
+    """One step being done, over all its tries.
+
+    Parameters
+    ----------
+    intended
+        History holds its intent already.
+    """
+
+    __slots__ = ("_clock", "_intended", "_journal", "_reason", "_tries", "_work", "call")
+
+    def __init__(
+        self, work: Work[T], call: Call, *, journal: Journal, clock: Clock, intended: bool
+    ) -> None:
+        self.call = call
+        self._work = work
+        self._journal = journal
+        self._clock = clock
+        self._intended = intended
+        self._tries = 0
+        self._reason = ""
+
+    async def run(self) -> T:
+        """Do the step and return its recorded result.
+
+        Raises
+        ------
+        StepFailed
+            For good; the failure is recorded.
+        """
+        while True:
+            self._tries += 1
+            await self._begin()
+            started = self._clock.monotonic()
+            try:
+                body, result = self._work.codec.accept(await self._call())
+            except (Exception, SystemExit) as error:
+                await self._after(error)
+                continue
+            await self._succeed(body, seconds=self._clock.monotonic() - started)
+            return result
+
+    async def record_unknown(self) -> OutcomeUnknown:
+        """Record that nobody knows what became of it, and return the error to raise."""
+        message = f"Step {self._work.key!r} was interrupted: it may or may not have happened."
+        self._tries = 1
+        await self._journal.boundary()
+        await self._fail(message, unknown=True)
+        return OutcomeUnknown(message)
+
+    async def _begin(self) -> None:
+        await self._journal.boundary()
+        effects = self._work.policy.side_effects
+        if effects == "none" or self._intended:
+            return
+        record = self._new_record()
+        record.once = effects == "non_idempotent"
+        await self._write(EventKind.STEP_INTENT, record)
+        # What may happen only once is announced anew for each try: see `_take_back`.
+        self._intended = not record.once
+
+    async def _call(self) -> Any:
+        token = CURRENT.set(self.call)
+        try:
+            return await self._work.call()
+        finally:
+            CURRENT.reset(token)
+
+    async def _after(self, error: BaseException) -> None:
+        """Wait for the next try, or raise what ends the step."""
+        if isinstance(error, RunError) and not isinstance(error, AgentError):
+            raise error
+        self._reason = describe_error(error)
+        following = after_failure(error, policy=self._work.policy, tries=self._tries)
+        if following is not Next.RETRY:
+            raise await self._give_up(unknown=following is Next.UNKNOWN) from error
+        if self._work.policy.side_effects == "non_idempotent":
+            self._take_back()
+        await self._journal.pause(wait_seconds(error, tries=self._tries, seed=self.call.id))
+
+    def _take_back(self) -> None:
+        """Note that the effect did not begin, so that a crash while waiting leaves no doubt."""
+        record = self._new_record()
+        record.again, record.error = True, self._reason
+        self._journal.note(EventKind.STEP_FAILED, self._work.key, encode(record))
+
+    async def _give_up(self, *, unknown: bool) -> StepFailed:
+        step = f"Step {self._work.key!r}"
+        if unknown:
+            message = f"{step} may or may not have happened: it ended with {self._reason}"
+            await self._fail(message, unknown=True)
+            return OutcomeUnknown(message)
+        tries = "at the first try" if self._tries == 1 else f"after {self._tries} tries"
+        message = f"{step} failed {tries}: {self._reason}"
+        await self._fail(message, unknown=False)
+        return StepFailed(message)
+
+    async def _fail(self, message: str, *, unknown: bool) -> None:
+        record = self._new_record()
+        record.error, record.unknown = message, unknown
+        record.usage, record.degraded = self.call.used, tuple(self.call.degraded)
+        await self._write(EventKind.STEP_FAILED, record)
+
+    async def _succeed(self, body: bytes, *, seconds: float) -> None:
+        record = self._new_record()
+        record.result, record.error = msgspec.Raw(body), self._reason
+        record.usage, record.degraded = self.call.used, tuple(self.call.degraded)
+        await self._write(EventKind.STEP_DONE, record, dur_ms=int(seconds * 1000))
+
+    def _new_record(self) -> Record:
+        return Record(
+            args=self._work.args_digest, number=self.call.number, attempt=self._journal.attempt
+        )
+
+    async def _write(self, kind: EventKind, record: Record, *, dur_ms: int | None = None) -> None:
+        await self._journal.write(
+            kind, self._work.key, encode(record), tries=self._tries, dur_ms=dur_ms
+        )

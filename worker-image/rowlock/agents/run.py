@@ -1,0 +1,231 @@
+"""`Run`: what an agent's code holds in its hand while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+from rowlock.agents.context import CURRENT
+from rowlock.agents.identity import digest, keyed, numbered
+from rowlock.agents.messages import Usage
+from rowlock.agents.parallel import settle
+from rowlock.agents.problems import cut
+from rowlock.agents.protocol import Journal, Result
+from rowlock.agents.retry import SIDE_EFFECTS, Policy, SideEffects
+from rowlock.agents.signature import Declared, step_function
+from rowlock.agents.steps import Steps
+from rowlock.agents.work import Work
+from rowlock.clock import Clock, SystemClock
+from rowlock.errors import AgentError
+from rowlock.states import EventKind
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+_MAX_PROGRESS_LENGTH = 1024
+_CLOCK = SystemClock()
+
+
+class Run:
+    """One execution of one run.
+
+    After a crash the agent's function starts again from its beginning, with a new `Run`;
+    the steps that history holds answer at once.
+    So everything that costs, changes or reads the world outside belongs into a step.
+    """
+
+    __slots__ = ("_counts", "_steps")
+
+    def __init__(self, journal: Journal, *, clock: Clock = _CLOCK) -> None:
+        self._steps = Steps(journal, clock)
+        self._counts: dict[str, int] = {}
+
+    @property
+    def id(self) -> str:
+        """The run's number, as people see it."""
+        return str(self._steps.journal.run_id)
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1; a takeover does not raise it."""
+        return self._steps.journal.attempt
+
+    @property
+    def call_id(self) -> str:
+        """The name of the call that is being made, for a provider's idempotency key.
+
+        It is the same for every try and after every crash, and belongs to this step alone.
+
+        Raises
+        ------
+        AgentError
+            Outside a step or tool there is no call.
+        """
+        call = CURRENT.get()
+        if call is None:
+            raise AgentError("run.call_id exists only while a step or tool runs.")
+        return call.id
+
+    @property
+    def usage(self) -> Usage:
+        """What the finished steps have used so far, those of earlier workers included."""
+        return Usage(*self._steps.totals.used)
+
+    @overload
+    def step(
+        self,
+        name: str,
+        fn: Callable[..., Awaitable[R]],
+        *args: Any,
+        key: str | int | None = None,
+        retries: int = 4,
+        timeout: float | None = None,
+        side_effects: SideEffects | None = None,
+    ) -> Coroutine[Any, Any, R]: ...
+
+    @overload
+    def step(
+        self,
+        name: str,
+        fn: Callable[..., R],
+        *args: Any,
+        key: str | int | None = None,
+        retries: int = 4,
+        timeout: float | None = None,
+        side_effects: SideEffects | None = None,
+    ) -> Coroutine[Any, Any, R]: ...
+
+    def step(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *args: Any,
+        key: str | int | None = None,
+        retries: int = 4,
+        timeout: float | None = None,
+        side_effects: SideEffects | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Call `fn(*args)` once and record what it returns; await the answer.
+
+        The step's identity is fixed by this call, before anything is awaited:
+        parallel steps are the same ones again after a crash, whatever order they end in.
+
+        Parameters
+        ----------
+        name
+            What people see.
+        fn
+            An `async def`; a plain `def` runs in a thread.
+            If its first parameter is annotated `Run`, this run is passed.
+            Its return annotation says how to read the result back; without one it is plain JSON.
+        args
+            Data: plain values, models, dataclasses, collections of them.
+        key
+            Tells steps of one name apart; without it they are told apart by their arguments,
+            and by their order where those are the same.
+        retries
+            Further tries after a failed one; `PermanentError` ends them.
+        timeout
+            Seconds for each try.
+        side_effects
+            `none`: may be done again after a crash.
+            `idempotent`: may be repeated with the same `run.call_id`.
+            `non_idempotent`: is tried once, and never again once begun.
+            By default what a tool declares, else `none`.
+
+        Raises
+        ------
+        StepFailed
+            It used up its tries, or raised `PermanentError`.
+        OutcomeUnknown
+            A `non_idempotent` one was interrupted.
+        NonDeterministic
+            This attempt has recorded the same name and key with other arguments.
+        """
+        effects = _side_effects(fn, side_effects)
+        target = fn.fn if isinstance(fn, Declared) else fn
+        known = step_function(target, run_type=Run)
+        args_digest = _digest(name, args)
+        work: Work[Any] = Work(
+            key=self._identity(name, key, args_digest),
+            args_digest=args_digest,
+            fn=target,
+            args=(self, *args) if known.takes_run else args,
+            codec=known.codec,
+            policy=Policy(effects, retries, timeout),
+            is_async=known.is_async,
+        )
+        return self._steps.perform(work)
+
+    async def gather(self, *coros: Coroutine[Any, Any, T], limit: int | None = None) -> list[T]:
+        """Await steps at once and return their results in this order.
+
+        All of them end, then the first error in this order is raised: no step is left half done.
+
+        Parameters
+        ----------
+        limit
+            How many may run at once.
+        """
+        return await settle(coros, limit=limit)
+
+    def progress(self, text: str) -> None:
+        """Record a line for people, such as "12 of 40 pages"; never waits, never fails the run."""
+        body = msgspec.json.encode({"text": cut(text, _MAX_PROGRESS_LENGTH)})
+        key = self._next("progress", digest((text,)))
+        if self._steps.journal.recall(key) is None:
+            self._steps.journal.note(EventKind.PROGRESS, key, body)
+
+    def text(self, delta: str) -> None:
+        """Show a piece of text to whoever watches; it is never stored."""
+        self._steps.journal.publish(delta)
+
+    def mark_degraded(self, reason: str) -> None:
+        """Let the run succeed with outcome `degraded`, and say why."""
+        (CURRENT.get() or self._steps.totals).degrade(reason)
+
+    def count_usage(self, tokens_in: int, tokens_out: int, cost_micro: int = 0) -> None:
+        """Add what a model call used; inside a step it is recorded with the step.
+
+        Parameters
+        ----------
+        cost_micro
+            Millionths of a US dollar.
+        """
+        call = CURRENT.get()
+        if call is not None:
+            call.add((tokens_in, tokens_out, cost_micro))
+        else:
+            self._steps.count((tokens_in, tokens_out, cost_micro))
+
+    def _result(self, body: bytes) -> Result:
+        steps = self._steps
+        return Result(body, tuple(steps.totals.degraded), *steps.totals.used, steps=steps.finished)
+
+    def _identity(self, name: str, key: str | int | None, args_digest: str) -> str:
+        return keyed(name, key) if key is not None else self._next(name, args_digest)
+
+    def _next(self, name: str, args_digest: str) -> str:
+        kind = f"{name}#{args_digest}"
+        nth = self._counts[kind] = self._counts.get(kind, -1) + 1
+        return numbered(name, args_digest, nth)
+
+
+def _side_effects(fn: Callable[..., Any], given: SideEffects | None) -> SideEffects:
+    if given is None:
+        return fn.policy.side_effects if isinstance(fn, Declared) else "none"
+    if given not in SIDE_EFFECTS:
+        raise AgentError(f"side_effects={given!r} is not one of {', '.join(SIDE_EFFECTS)}.")
+    return given
+
+
+def _digest(name: str, args: tuple[Any, ...]) -> str:
+    try:
+        return digest(args)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise AgentError(
+            f"The arguments of step {name!r} must be data: {error}. "
+            "Bind other things with functools.partial or a closure."
+        ) from error

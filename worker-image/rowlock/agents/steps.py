@@ -1,0 +1,122 @@
+"""All steps of one execution of one run: ask the history first, do only what it does not hold."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from rowlock.agents.context import CURRENT, Call, Tokens, Totals
+from rowlock.agents.execution import Execution
+from rowlock.agents.problems import Misfit
+from rowlock.agents.protocol import Journal
+from rowlock.agents.record import Decision, OutcomeUnknown, Record, Verdict, judge
+from rowlock.agents.work import Work
+from rowlock.clock import Clock
+from rowlock.errors import AgentError, NonDeterministic, StepFailed
+
+T = TypeVar("T")
+
+
+class Steps:
+    """What a run has done so far, and the way to do more.
+
+    Parameters
+    ----------
+    clock
+        Measures how long a step took; waiting is the journal's.
+    """
+
+    __slots__ = ("_clock", "_running", "finished", "journal", "totals")
+
+    def __init__(self, journal: Journal, clock: Clock) -> None:
+        self.journal = journal
+        self.finished = 0
+        self.totals = Totals()
+        self._clock = clock
+        self._running: set[str] = set()
+
+    async def perform(self, work: Work[T]) -> T:
+        """Return the step's result, from history or by doing it.
+
+        Raises
+        ------
+        StepFailed
+            It failed for good, now or when it was recorded.
+        OutcomeUnknown
+            It was interrupted, and may not be repeated.
+        NonDeterministic
+            History holds it with other arguments, or it is running already.
+        """
+        decision = judge(
+            self.journal.recall(work.key),
+            args=work.args_digest,
+            attempt=self.journal.attempt,
+            policy=work.policy,
+        )
+        if decision.verdict is Verdict.RUN:
+            return await self._execute(work, decision)
+        return await self._answer(work, decision)
+
+    def count(self, used: Tokens, degraded: tuple[str, ...] = ()) -> None:
+        """Add to the run what one of its steps used and said."""
+        self.totals.add(used, degraded)
+        if any(used):
+            self.journal.count_usage(*used)
+
+    async def _execute(self, work: Work[T], decision: Decision) -> T:
+        execution = self._execution(work, decision)
+        self._enter(work.key)
+        try:
+            result = await execution.run()
+        finally:
+            self._running.discard(work.key)
+            self.count(execution.call.used, tuple(execution.call.degraded))
+        self.finished += 1
+        return result
+
+    def _enter(self, key: str) -> None:
+        if CURRENT.get() is not None:
+            raise AgentError(f"Step {key!r} was started inside a step: start it from the agent.")
+        if key in self._running:
+            raise NonDeterministic(
+                f"Step {key!r} is running already: give steps that run at once different keys."
+            )
+        self._running.add(key)
+
+    async def _answer(self, work: Work[T], decision: Decision) -> T:
+        """Answer from history."""
+        record = decision.record or Record(args=work.args_digest)
+        self.count(record.usage, record.degraded)
+        if decision.verdict is Verdict.FAIL:
+            raise StepFailed(record.error)
+        if decision.verdict is Verdict.UNKNOWN:
+            raise await self._unknown(work, decision, record)
+        self.finished += 1
+        return _read(work, record)
+
+    async def _unknown(self, work: Work[Any], decision: Decision, record: Record) -> OutcomeUnknown:
+        if record.unknown:
+            return OutcomeUnknown(record.error)
+        return await self._execution(work, decision).record_unknown()
+
+    def _execution(self, work: Work[T], decision: Decision) -> Execution[T]:
+        call = Call(self.journal.run_id, work.key, decision.number)
+        if decision.record is not None:
+            call.used = decision.record.usage  # what earlier attempts paid for this step
+        return Execution(
+            work,
+            call,
+            journal=self.journal,
+            clock=self._clock,
+            intended=decision.intended,
+        )
+
+
+def _read(work: Work[T], record: Record) -> T:
+    if record.result is msgspec.UNSET:
+        raise NonDeterministic(f"Step {work.key!r} has no result in its history.")
+    try:
+        return work.codec.read(bytes(record.result))
+    except Misfit as error:
+        raise NonDeterministic(f"The recorded result of step {work.key!r}: {error}") from error

@@ -1,0 +1,92 @@
+"""The tools of one chat agent: each call that a model asks for becomes a step."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import msgspec
+
+from rowlock.agents.identity import digest_bytes
+from rowlock.agents.messages import ToolCall
+from rowlock.agents.problems import Misfit
+from rowlock.agents.record import OutcomeUnknown
+from rowlock.agents.run import Run
+from rowlock.agents.steps import Steps
+from rowlock.agents.tools import Tool
+from rowlock.agents.work import Work
+from rowlock.errors import AgentDefinitionError
+
+AnyTool = Tool[..., Any]
+
+
+class Toolbox:
+    """Named tools, and what the model is told about them.
+
+    Raises
+    ------
+    AgentDefinitionError
+        Two tools have one name, or something is no tool.
+    """
+
+    def __init__(self, tools: Sequence[AnyTool], *, agent: str) -> None:
+        self._tools: dict[str, AnyTool] = {}
+        for tool in tools:
+            self._add(tool, agent)
+        self.schemas = msgspec.json.encode([tool.schema() for tool in tools])
+
+    def call(
+        self, run: Run, steps: Steps, call: ToolCall, *, place: str
+    ) -> Coroutine[Any, Any, str]:
+        """Return the awaitable answer to one call.
+
+        A tool that does not exist, or arguments that do not fit, are answered, not raised:
+        the model can do better in its next turn.
+
+        Parameters
+        ----------
+        place
+            Turn and position in it: models do not promise that their own call ids differ.
+        """
+        tool = self._tools.get(call.name)
+        if tool is None:
+            known = ", ".join(self._tools) or "none"
+            return _say(f"Error: there is no tool {call.name!r}. Tools: {known}.")
+        try:
+            arguments = tool.parse(call.arguments)
+        except Misfit as error:
+            return _say(f"Error: the arguments of {call.name!r} do not fit: {error}")
+        work: Work[str] = Work(
+            key=f"{tool.name}:{place}",
+            args_digest=digest_bytes(call.arguments.encode()),
+            fn=tool.answer,
+            args=(run, arguments),
+            codec=tool.codec,
+            policy=tool.policy,
+        )
+        return _answer(steps, work, tool)
+
+    def _add(self, tool: AnyTool, agent: str) -> None:
+        if not isinstance(tool, Tool):
+            raise AgentDefinitionError(
+                f"Agent {agent!r}: {tool!r} is no tool: put @tool(side_effects=…) on its function."
+            )
+        if tool.name in self._tools:
+            raise AgentDefinitionError(
+                f"Agent {agent!r} has two tools called {tool.name!r}: give one another name with "
+                "@tool(name=…)."
+            )
+        self._tools[tool.name] = tool
+
+
+async def _say(text: str) -> str:
+    return text
+
+
+async def _answer(steps: Steps, work: Work[str], tool: AnyTool) -> str:
+    try:
+        return await steps.perform(work)
+    except OutcomeUnknown as error:
+        if tool.on_interrupt == "fail":
+            raise
+        return f"Unknown outcome: {error} Do not simply repeat it; find out, or tell the user."

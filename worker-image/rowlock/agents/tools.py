@@ -1,0 +1,210 @@
+"""Tools: functions that a model may call, declared with what repeating them would do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from inspect import cleandoc
+from typing import Any, Generic, Literal, NotRequired, ParamSpec, TypeVar, get_args
+
+import msgspec
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
+from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
+
+from rowlock.agents.codec import PlainCodec, TypedCodec, codec, schema_of, type_adapter
+from rowlock.agents.problems import Misfit, describe_misfit
+from rowlock.agents.retry import SIDE_EFFECTS, Policy, SideEffects
+from rowlock.agents.run import Run
+from rowlock.agents.signature import Declaration, Declared, Parameter, declaration
+from rowlock.agents.work import call_function
+from rowlock.errors import AgentDefinitionError, PermanentError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+OnInterrupt = Literal["tell_model", "fail"]
+
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+class Tool(Declared, Generic[P, R]):
+    """A declared tool; calling it calls its function.
+
+    Attributes
+    ----------
+    name, description, policy, on_interrupt
+        As declared.
+    parameters
+        JSON Schema of its arguments.
+    """
+
+    fn: Callable[P, R]
+
+    def __init__(
+        self,
+        fn: Callable[P, R],
+        *,
+        name: str | None,
+        policy: Policy,
+        on_interrupt: OnInterrupt,
+    ) -> None:
+        super().__init__(fn, policy)
+        self.name = _checked_name(name or fn.__name__)
+        self.description = cleandoc(fn.__doc__ or "")
+        self.on_interrupt = on_interrupt
+        owner = f"Tool {self.name!r}"
+        declared = declaration(fn, owner=owner, run_type=Run)
+        self._takes_run, self._is_async = declared.takes_run, declared.is_async
+        arguments = _arguments(self.name, declared)
+        self._validate = arguments.validator.validate_json
+        self.parameters = _schema(arguments, declared, owner)
+        self.codec = ToolCodec(codec(declared.returns, owner=f"The result of tool {self.name!r}"))
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself: no step, no record."""
+        return self.fn(*args, **kwargs)
+
+    def schema(self) -> dict[str, Any]:
+        """Return what the model is told about it."""
+        function = {"name": self.name, "description": self.description}
+        return {"type": "function", "function": {**function, "parameters": self.parameters}}
+
+    def parse(self, arguments: str) -> Mapping[str, Any]:
+        """Return the arguments that a model wrote, validated.
+
+        Raises
+        ------
+        Misfit
+            They do not fit; the message is for the model.
+        """
+        try:
+            return self._validate(arguments or "{}")  # type: ignore[no-any-return]
+        except ValidationError as error:
+            raise Misfit(describe_misfit(error, root="the arguments")) from error
+
+    async def answer(self, run: Run, arguments: Mapping[str, Any]) -> Any:
+        """Call the function for a model: a permanent error is an answer, too."""
+        args = (run,) if self._takes_run else ()
+        try:
+            return await call_function(self.fn, args, arguments, is_async=self._is_async)
+        except PermanentError as error:
+            return ToolError(str(error) or "The call failed.")
+
+
+class ToolError(msgspec.Struct, frozen=True):
+    """What a tool said when it refused for good."""
+
+    error: str
+
+
+class ToolCodec:
+    """Records a tool's result as JSON; the conversation gets its text."""
+
+    def __init__(self, returns: PlainCodec[Any] | TypedCodec[Any]) -> None:
+        self._returns = returns
+
+    def accept(self, value: Any) -> tuple[bytes, str]:
+        """Encode what the function returned."""
+        if isinstance(value, ToolError):
+            body = msgspec.json.encode(value)
+        else:
+            body = self._returns.dump(value)
+        return body, self.read(body)
+
+    def read(self, body: bytes) -> str:
+        """Return what the model sees: a string is shown as it is, all else as JSON."""
+        return msgspec.json.decode(body, type=str) if body[:1] == b'"' else body.decode()
+
+
+def tool(
+    fn: None = None,
+    /,
+    *,
+    side_effects: SideEffects = "non_idempotent",
+    name: str | None = None,
+    retries: int = 4,
+    timeout: float | None = None,
+    on_interrupt: OnInterrupt = "tell_model",
+) -> Callable[[Callable[P, R]], Tool[P, R]]:
+    """Declare a tool.
+
+    Its docstring and annotations are what the model sees.
+    A first parameter annotated `Run` is left out of that; `run.call_id` names the call.
+
+    Parameters
+    ----------
+    side_effects
+        `none`: it may be called again after a crash.
+        `idempotent`: it may be repeated, because it hands `run.call_id` on.
+        `non_idempotent`: it is called once; only `NotStarted` allows another try.
+    retries, timeout
+        Further tries after a failed one, and seconds for each.
+    on_interrupt
+        When nobody knows whether a `non_idempotent` call happened:
+        tell the model so, or fail the run.
+
+    Raises
+    ------
+    AgentDefinitionError
+        The function's declaration cannot work.
+    """
+    if fn is not None:
+        raise AgentDefinitionError("Write @tool(side_effects=…) with parentheses.")
+    _check_choice("side_effects", side_effects, SIDE_EFFECTS)
+    _check_choice("on_interrupt", on_interrupt, get_args(OnInterrupt))
+    policy = Policy(side_effects, retries, timeout)
+    return lambda fn: Tool(fn, name=name, policy=policy, on_interrupt=on_interrupt)
+
+
+def _check_choice(parameter: str, given: object, allowed: tuple[str, ...]) -> None:
+    if given not in allowed:
+        raise AgentDefinitionError(f"{parameter}={given!r} is not one of {', '.join(allowed)}.")
+
+
+def _checked_name(name: str) -> str:
+    if _TOOL_NAME.fullmatch(name):
+        return name
+    raise AgentDefinitionError(
+        f"A tool cannot be called {name!r}: models accept letters, digits, '_' and '-', at most 64."
+    )
+
+
+def _arguments(name: str, declared: Declaration) -> TypeAdapter[Any]:
+    """Build the validator of a call's arguments; unknown ones are refused."""
+    fields = {p.name: _field(p, name) for p in declared.parameters}
+    arguments = TypedDict(name, fields)  # type: ignore[misc]
+    setattr(arguments, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010
+    for parameter in declared.parameters:
+        type_adapter(parameter.annotation, owner=f"Parameter {parameter.name!r} of tool {name!r}")
+    return type_adapter(arguments, owner=f"Tool {name!r}")
+
+
+def _field(parameter: Parameter, tool_name: str) -> Any:
+    if isinstance(parameter.default, FieldInfo):
+        raise AgentDefinitionError(
+            f"Parameter {parameter.name!r} of tool {tool_name!r}: "
+            "write `Annotated[…, Field(…)] = default`."
+        )
+    return parameter.annotation if parameter.required else NotRequired[parameter.annotation]
+
+
+def _schema(arguments: TypeAdapter[Any], declared: Declaration, owner: str) -> dict[str, Any]:
+    """Return the arguments' JSON Schema with defaults, without titles: they only cost tokens."""
+    schema = _without_titles(schema_of(arguments, owner=owner))
+    schema.setdefault("properties", {})
+    for parameter in declared.parameters:
+        if not parameter.required:
+            default = to_jsonable_python(parameter.default)
+            schema["properties"][parameter.name]["default"] = default
+    return schema
+
+
+def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
+    """Drop the titles that pydantic derives from names, but no property that is called `title`."""
+    kept = {key: value for key, value in schema.items() if key != "title"}
+    for group in ("properties", "$defs"):
+        if group in kept:
+            kept[group] = {name: _without_titles(part) for name, part in kept[group].items()}
+    return kept

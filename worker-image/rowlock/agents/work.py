@@ -1,0 +1,70 @@
+"""One step, described: what it is called, what to call, how to try and how to read its result."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from rowlock.agents.codec import Codec
+from rowlock.agents.retry import Policy
+
+T = TypeVar("T")
+
+_NONE: Mapping[str, Any] = {}
+
+
+@dataclass(slots=True)
+class Work(Generic[T]):
+    """One step, ready to be asked for.
+
+    Parameters
+    ----------
+    key, args_digest
+        Its identity, and what its arguments were.
+    fn, args, is_async
+        What to call; a plain `def` runs in a thread.
+    """
+
+    key: str
+    args_digest: str
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    codec: Codec[T]
+    policy: Policy
+    is_async: bool = True
+
+    async def call(self) -> Any:
+        """Call the function once, within the policy's timeout.
+
+        Raises
+        ------
+        TimeoutError
+            It did not return in time; a thread cannot be stopped and runs on.
+        """
+        seconds = self.policy.timeout
+        if seconds is None:
+            return await call_function(self.fn, self.args, is_async=self.is_async)
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                return await call_function(self.fn, self.args, is_async=self.is_async)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise TimeoutError(f"no result within its timeout of {seconds:g} s") from error
+
+
+async def call_function(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] = _NONE,
+    *,
+    is_async: bool,
+) -> Any:
+    """Call `fn` on the loop, or in a thread when it is a plain `def`."""
+    if is_async:
+        return await fn(*args, **kwargs)
+    result = await asyncio.to_thread(fn, *args, **kwargs)
+    return await result if inspect.isawaitable(result) else result
