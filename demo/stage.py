@@ -200,7 +200,6 @@ def _start_processes(here: Stage) -> None:
     here.start(
         "operator",
         "rowlock-operator",
-        "run",
         f"--namespaces={_NAMESPACE}",
         f"--http-port={port}",
         KUBECONFIG=str(here.cluster.kubeconfig),

@@ -2,6 +2,7 @@
 
 The worker is killed by SIGKILL at the worst moment there is: the payment provider has made the
 refund, and the worker has not recorded that yet.
+The two other runs have finished by then, so that the one that is taken over is easy to follow.
 Whoever takes the run over must make the call again, with the same call id, and the provider must
 answer with the refund that it has made already.
 """
@@ -73,6 +74,8 @@ def play(here: Stage, say: Callable[[str], None], began: float) -> Verdict:
 def _kill_the_holder(here: Stage, say: Callable[[str], None]) -> None:
     held = Path(f"{here.hold}.held")
     here.wait_for(f"the refund of order {_VICTIM_ORDER}", held.exists)
+    others = [f"agentrun/{run}" for run in _names(here) if run != f"refund-{_VICTIM_ORDER}"]
+    here.cluster.kubectl("wait", "--for=condition=Finished", *others, "--timeout=30s")
     holder = json.loads(held.read_text())
     say(f"order {_VICTIM_ORDER} is refunded, and that is not recorded: kill -9 {holder['pid']}")
     os.kill(holder["pid"], signal.SIGKILL)
@@ -98,6 +101,10 @@ def _events(here: Stage) -> str:
     return here.cluster.kubectl(
         "get", "events.events.k8s.io", "--sort-by=.eventTime", "-o", f"custom-columns={columns}"
     ).stdout
+
+
+def _names(here: Stage) -> list[str]:
+    return [run["metadata"]["name"] for run in _runs(here)]
 
 
 def _runs(here: Stage) -> list[dict[str, Any]]:
