@@ -143,7 +143,8 @@ class EmbeddedPostgres:
             text=True,
             check=False,
             cwd=self._root,
-            **({"user": account.pw_uid, "group": account.pw_gid} if account else {}),
+            user=account.pw_uid if account else None,
+            group=account.pw_gid if account else None,
         )
         password_file.unlink()
         if done.returncode:
