@@ -1,0 +1,271 @@
+"""With a hundred thousand rows in each table, hot statements still go by index, and by partition.
+
+Each is planned twice: with its parameters, and without them, as PostgreSQL does after five uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from rowlock.store import queries
+from tests.conftest import on_database
+
+#: Half of the runs are of today, half of yesterday; impossibly, each stands in every table.
+_SEED = """
+CREATE TEMP TABLE seed AS
+  SELECT n, rowlock.id_floor(now() - (n % 2) * interval '1 day') + n AS run_id
+  FROM generate_series(1, {rows}) n;
+INSERT INTO rowlock.pool (name) VALUES ('default'), ('other');
+INSERT INTO rowlock.agent (name) VALUES ('a');
+INSERT INTO rowlock.agent_revision (agent_id, digest, entrypoint, spec) VALUES (1, 'd', 'm:a', '');
+INSERT INTO rowlock.run SELECT run_id, 1, 1, 1, NULL, 0, true, now(), '1', '1' FROM seed;
+INSERT INTO rowlock.run_ready
+    (run_id, pool_id, agent_id, revision_id, priority, vft, epoch, attempt, takeovers,
+     max_takeovers, active_ms, linked, revision, ready_at, queue_deadline)
+  SELECT run_id, 1, 1, 1, n % 5, n, 0, 1, 0, 5, 0, true, n, now(),
+         CASE n % 2 WHEN 0 THEN now() + interval '1 day' END
+  FROM seed;
+INSERT INTO rowlock.run_timer SELECT r.*, now() + interval '1 day', 1 FROM rowlock.run_ready r;
+INSERT INTO rowlock.run_backlog SELECT * FROM rowlock.run_ready;
+INSERT INTO rowlock.run_parked SELECT r.*, '{{approval}}', NULL FROM rowlock.run_ready r;
+INSERT INTO rowlock.worker
+    (pool_id, instance, name, pod_uid, pid, build, lease_seconds, fenced_at)
+  SELECT 1, 'pod-' || n || '/main/0', 'pod', 'uid-' || n, 1, 'b', 15,
+         CASE WHEN n > 200 THEN now() END
+  FROM generate_series(1, 5000) n;
+INSERT INTO rowlock.worker_beat SELECT worker_id, now(), 256, 1, 1, false FROM rowlock.worker;
+INSERT INTO rowlock.run_lease SELECT r.*, 1 + r.run_id % 200, 1, now() FROM rowlock.run_ready r;
+INSERT INTO rowlock.run_final (run_id, attempt, epoch, status, takeovers)
+  SELECT run_id, 1, 1, 1, 0 FROM seed;
+INSERT INTO rowlock.run_event (run_id, seq, epoch, attempt, kind, try, body)
+  SELECT run_id, s, 1, 1, CASE s WHEN 1 THEN 64 ELSE 2 END, 1, 'x'
+  FROM seed, generate_series(1, 2) s;
+INSERT INTO rowlock.run_object SELECT 'c', 'uid-' || n, run_id, 'ns', 'run', 1 FROM seed;
+INSERT INTO rowlock.run_dedup SELECT 1, 'key-' || n, run_id, '', now() FROM seed;
+INSERT INTO rowlock.run_change (seq, run_id, kind, epoch)
+  SELECT nextval('rowlock.revision_seq'), run_id, 1, 0 FROM seed;
+INSERT INTO rowlock.wish (run_id, kind, asked_by) SELECT run_id, 1, 'a' FROM seed;
+CREATE TABLE public.sample AS
+  SELECT array_agg(run_id) AS today
+  FROM (SELECT run_id FROM seed WHERE n % 2 = 0 ORDER BY n LIMIT 200) s;
+"""
+
+_LARGE = """
+SELECT relname FROM pg_class
+WHERE relnamespace = 'rowlock'::regnamespace AND relkind = 'r' AND reltuples >= 5000
+"""
+
+
+@pytest.fixture(scope="session")
+def seeded_dsn(postgres_url: str, template: str) -> Iterator[str]:
+    """URL of a database with a hundred thousand rows in every large table."""
+    name = f"plans_{uuid.uuid4().hex[:12]}"
+
+    async def run(url: str, *statements: str) -> None:
+        raw = await asyncpg.connect(url)
+        for statement in statements:
+            await raw.execute(statement)
+        await raw.close()
+
+    asyncio.run(run(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
+    url = on_database(postgres_url, name)
+    asyncio.run(run(url, _SEED.format(rows=100_000), "ANALYZE"))
+    yield url
+    asyncio.run(run(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+@pytest.fixture
+async def raw(seeded_dsn: str) -> AsyncIterator[asyncpg.Connection]:
+    """A session whose changes are undone."""
+    connection = await asyncpg.connect(seeded_dsn)
+    transaction = connection.transaction()
+    await transaction.start()
+    yield connection
+    await transaction.rollback()
+    await connection.close()
+
+
+def arguments(today: list[int]) -> dict[str, list[Any]]:
+    """Return what each hot statement is given."""
+    n = len(today)
+    events = [today, [9] * n, [1] * n, [1] * n, [2] * n, ["k"] * n, [1] * n, [1] * n, [b"x"] * n]
+    ends = [today, [1] * n, [1] * n, *([None] * n for _ in range(3)), *([0] * n for _ in range(5))]
+    ends += [[None] * n, [None] * n]
+    new = [
+        [1] * n,
+        [1] * n,
+        [1] * n,
+        [b"1"] * n,
+        [b"1"] * n,
+        [None] * n,
+        [0] * n,
+        [5] * n,
+        [None] * n,
+    ]
+    new += [[f"new-{i}" for i in today], [b"1"] * n, ["c"] * n, [f"new-{i}" for i in today]]
+    new += [["ns"] * n, ["r"] * n, [1] * n]
+    workers = list(range(1, 9))
+    return {
+        "enqueue": new,
+        "find_submitted": [["c"] * n, ["uid-7"] * n, [1] * n, ["key-7"] * n, [b""] * n],
+        "run_ids_by_object": ["c", [f"uid-{i}" for i in range(n)]],
+        "ask_cancel": [today, "a", None],
+        "waiting_wishes": [1000],
+        "cancel_waiting": [today],
+        "drop_done_wishes": [today],
+        "finished": [today],
+        "expire_queued": [1000],
+        "wake_due": [500],
+        "claim": [1, 1, 1, 64],
+        "unknown_leases": [1, today],
+        "bodies": [today],
+        "history": [today[0]],
+        "append": [1, *events],
+        "finish": [1, *events, *ends],
+        "already_finished": [1, today, [1] * n],
+        "release": [1, today, [1] * n, [0] * n],
+        "already_released": [today, [1] * n],
+        "beat": [workers, *([1] * 8 for _ in range(3)), [False] * 8],
+        "wishes": [workers],
+        "fence": [workers, "Stalled"],
+        "workers_of_instance": ["pod-7/main", []],
+        "workers_of_pods": [["uid-7"]],
+        "move_leases": [workers],
+        "fence_silent": [workers],
+        "stranded": [],
+        "unshown": [0, 500],
+        "shown": [workers],
+        "snapshots": [today, 65536],
+        "objects": ["c", None, "uid-5", 1000],
+        "recreate_changes": [today],
+        "unlink": [today],
+    }
+
+
+HOT = sorted(arguments([1]))
+#: These read all workers, or every wish: small tables, whose index would not pay.
+MAY_READ_ALL = {
+    "waiting_wishes": {"wish"},
+    "wishes": {"wish"},
+    "fence_silent": {"worker", "worker_beat"},
+    "stranded": {"worker"},
+}
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+@pytest.mark.parametrize("name", HOT)
+async def test_hot_statement_reads_no_large_table_from_end_to_end(
+    raw: asyncpg.Connection, name: str, mode: str
+) -> None:
+    plan = await explain(raw, name, mode)
+    found = {node["Relation Name"] for node in nodes(plan) if node["Node Type"] == "Seq Scan"}
+    found &= {row["relname"] for row in await raw.fetch(_LARGE)}
+    assert found <= MAY_READ_ALL.get(name, set()), json.dumps(plan, indent=1)
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+@pytest.mark.parametrize("name", ["bodies", "history", "already_finished", "snapshots"])
+async def test_history_is_read_only_in_the_partitions_of_its_runs(
+    raw: asyncpg.Connection, name: str, mode: str
+) -> None:
+    plan = await explain(raw, name, mode, run=True)
+    today = await raw.fetchval("SELECT to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')")
+    read = {
+        node["Relation Name"][-8:]
+        for node in nodes(plan)
+        if re.search(r"_\d{8}$", node.get("Relation Name", "")) and node["Actual Loops"]
+    }
+    assert read == {today}
+
+
+async def test_claim_reads_no_more_rows_than_it_takes(raw: asyncpg.Connection) -> None:
+    await raw.execute("DELETE FROM rowlock.run_lease")
+    plan = await explain(raw, "claim", "force_generic_plan", run=True)
+    scans = [n for n in nodes(plan) if n.get("Index Name") == "run_ready_claim"]
+    assert [scan["Actual Rows"] * scan["Actual Loops"] for scan in scans] == [64]
+    assert not [n for n in nodes(plan) if n["Node Type"] in ("Sort", "Incremental Sort")]
+
+
+async def test_plan_made_on_an_empty_database_is_still_good_on_a_full_one(dsn: str) -> None:
+    """A worker's statements are planned when it starts, maybe on the first day."""
+    connection = await asyncpg.connect(dsn)
+    hot = (
+        "claim",
+        "append",
+        "finish",
+        "release",
+        "enqueue",
+        "cancel_waiting",
+        "move_leases",
+        "beat",
+    )
+    await connection.execute("VACUUM ANALYZE")
+    await connection.execute("SET plan_cache_mode = force_generic_plan")
+    given = arguments([1, 2])
+    for name in hot:
+        await connection.execute(f"PREPARE {name} AS {queries.get(name)}")
+        await connection.fetch(f"EXPLAIN EXECUTE {name} ({literals(given[name])})")
+    await connection.execute(_SEED.format(rows=20_000))
+    for name in hot:
+        plan = await explained(connection, f"EXECUTE {name} ({literals(given[name])})")
+        scanned = {n["Relation Name"] for n in nodes(plan) if n["Node Type"] == "Seq Scan"}
+        assert not {table for table in scanned if re.match("run", table)}, name
+    await connection.close()
+
+
+async def explain(
+    raw: asyncpg.Connection, name: str, mode: str, *, run: bool = False
+) -> dict[str, Any]:
+    """Return the plan of a statement; `run` also runs it, for what really happened."""
+    today = await raw.fetchval("SELECT today FROM public.sample")
+    given = arguments(today)[name]
+    await raw.execute(f"SET LOCAL plan_cache_mode = {mode}")
+    await raw.execute(f"PREPARE stmt AS {queries.get(name)}")
+    try:
+        call = f"EXECUTE stmt ({literals(given)})" if given else "EXECUTE stmt"
+        return await explained(raw, call, run=run)
+    finally:
+        await raw.execute("DEALLOCATE stmt")
+
+
+async def explained(raw: asyncpg.Connection, call: str, *, run: bool = False) -> dict[str, Any]:
+    options = "FORMAT JSON, ANALYZE, TIMING OFF" if run else "FORMAT JSON"
+    text = await raw.fetchval(f"EXPLAIN ({options}) {call}")
+    plan: dict[str, Any] = json.loads(text)[0]["Plan"]
+    return plan
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for inner in plan.get("Plans", []):
+        yield from nodes(inner)
+
+
+def literals(values: list[Any]) -> str:
+    return ", ".join(_literal(value) for value in values)
+
+
+def _literal(value: Any) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case bool() | int() | float():
+            return str(value)
+        case list():
+            return "'{" + ",".join(_element(item) for item in value) + "}'"
+        case _:
+            return f"'{value}'"
+
+
+def _element(value: Any) -> str:
+    if isinstance(value, bytes):
+        return '"\\\\x' + value.hex() + '"'
+    return "NULL" if value is None else str(value)

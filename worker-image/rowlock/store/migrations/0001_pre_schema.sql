@@ -1,0 +1,371 @@
+-- The whole schema.
+--
+-- History (run, run_event, run_final) is insert-only and partitioned by day of the time-ordered id.
+-- Live state (run_ready, run_backlog, run_timer, run_parked, run_lease) is inserted and deleted, never updated:
+-- a run stands in exactly one of them, or has its final row for the current attempt.
+-- No foreign keys between hot tables: each would cost a lock and an index probe a row;
+-- `rowlock.violations` names what they would have kept out.
+
+-- ---------------------------------------------------------------- time and ids
+
+-- The database's clock; a session may shift it (SET rowlock.clock_offset = '1 hour') so that tests own time.
+-- STABLE, so that an index can be searched with it.
+CREATE FUNCTION rowlock.now() RETURNS timestamptz LANGUAGE plpgsql STABLE AS $$
+DECLARE shift text := current_setting('rowlock.clock_offset', true);
+BEGIN
+  IF shift IS NULL OR shift = '' THEN RETURN clock_timestamp(); END IF;
+  RETURN clock_timestamp() + shift::interval;
+END $$;
+
+-- End the statement in a way that its caller tries again.
+CREATE FUNCTION rowlock.try_again(why text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION '%', why USING ERRCODE = 'serialization_failure';
+END $$;
+
+CREATE SEQUENCE rowlock.run_seq AS bigint CACHE 64;
+
+-- The smallest run id of an instant: 41 bits of milliseconds since 2025-01-01, 22 bits of sequence.
+CREATE FUNCTION rowlock.id_floor(t timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE AS
+$$ SELECT ((extract(epoch FROM t) * 1000)::bigint - 1735689600000) << 22 $$;
+
+CREATE FUNCTION rowlock.new_run_id() RETURNS bigint LANGUAGE sql VOLATILE AS
+$$ SELECT rowlock.id_floor(clock_timestamp()) | (nextval('rowlock.run_seq') & 4194303) $$;
+
+-- ---------------------------------------------------------------- what runs belong to
+
+CREATE TABLE rowlock.pool (
+  pool_id    int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  namespace  text NOT NULL DEFAULT '',
+  name       text NOT NULL,
+  created_at timestamptz NOT NULL DEFAULT rowlock.now(),
+  UNIQUE (namespace, name)
+);
+
+CREATE TABLE rowlock.agent (
+  agent_id                  int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  namespace                 text NOT NULL DEFAULT '',
+  name                      text NOT NULL,
+  max_running               int,
+  max_running_per_key       int,
+  starts_per_minute_per_key int,
+  weight                    float8 NOT NULL DEFAULT 1,
+  last_vft                  float8 NOT NULL DEFAULT 0,
+  UNIQUE (namespace, name)
+);
+
+-- What an agent was when a run was accepted; running runs keep theirs.
+CREATE TABLE rowlock.agent_revision (
+  revision_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  agent_id    int NOT NULL REFERENCES rowlock.agent,
+  digest      text NOT NULL,
+  entrypoint  text NOT NULL,
+  spec        bytea NOT NULL,
+  created_at  timestamptz NOT NULL DEFAULT rowlock.now(),
+  UNIQUE (agent_id, digest)
+);
+
+-- The row that is locked to decide about one key of an agent.
+CREATE TABLE rowlock.agent_key (
+  agent_id int NOT NULL,
+  key      text NOT NULL,
+  last_vft float8 NOT NULL DEFAULT 0,
+  PRIMARY KEY (agent_id, key)
+);
+
+-- Starts of rate-limited keys: the sliding window counts these.
+CREATE TABLE rowlock.run_start (
+  agent_id   int NOT NULL,
+  key        text NOT NULL,
+  started_at timestamptz NOT NULL,
+  run_id     bigint NOT NULL,
+  PRIMARY KEY (agent_id, key, started_at, run_id)
+);
+
+-- ---------------------------------------------------------------- history
+
+CREATE TABLE rowlock.run (
+  run_id      bigint NOT NULL,
+  agent_id    int NOT NULL,
+  revision_id int NOT NULL,
+  pool_id     int NOT NULL,
+  key         text,
+  priority    smallint NOT NULL,
+  linked      boolean NOT NULL,
+  created_at  timestamptz NOT NULL,
+  input       bytea NOT NULL,
+  options     bytea NOT NULL,
+  PRIMARY KEY (run_id)
+) PARTITION BY RANGE (run_id);
+
+CREATE TABLE rowlock.run_event (
+  run_id  bigint NOT NULL,
+  seq     int NOT NULL,
+  epoch   int NOT NULL,
+  attempt smallint NOT NULL,
+  kind    smallint NOT NULL,
+  key     text,
+  try     smallint NOT NULL,
+  at      timestamptz NOT NULL DEFAULT rowlock.now(),
+  dur_ms  int,
+  body    bytea,
+  PRIMARY KEY (run_id, seq)
+) PARTITION BY RANGE (run_id);
+-- The few events that a status shows, found without reading a long conversation.
+CREATE INDEX run_event_lifecycle ON rowlock.run_event (run_id, seq) WHERE kind >= 64;
+
+CREATE TABLE rowlock.run_final (
+  run_id      bigint NOT NULL,
+  attempt     smallint NOT NULL,
+  epoch       int NOT NULL,
+  status      smallint NOT NULL CHECK (status IN (1, 2, 3)),
+  reason      text,
+  message     text,
+  outcome     text,
+  step        int,
+  worker_id   bigint,
+  worker      text,
+  takeovers   smallint NOT NULL,
+  started_at  timestamptz,
+  claimed_at  timestamptz,
+  finished_at timestamptz NOT NULL DEFAULT rowlock.now(),
+  active_ms   bigint NOT NULL DEFAULT 0,
+  tokens_in   bigint NOT NULL DEFAULT 0,
+  tokens_out  bigint NOT NULL DEFAULT 0,
+  cost_micro  bigint NOT NULL DEFAULT 0,
+  revision    bigint NOT NULL DEFAULT 0,
+  result      bytea,
+  carry       jsonb,
+  PRIMARY KEY (run_id, attempt)
+) PARTITION BY RANGE (run_id);
+
+-- Bodies are compressed by their writers: the server must not try again.
+ALTER TABLE rowlock.run ALTER COLUMN input SET STORAGE EXTERNAL;
+ALTER TABLE rowlock.run_event ALTER COLUMN body SET STORAGE EXTERNAL;
+ALTER TABLE rowlock.run_final ALTER COLUMN result SET STORAGE EXTERNAL;
+
+-- One winner for each further attempt that somebody asks for.
+CREATE TABLE rowlock.run_attempt (
+  run_id     bigint NOT NULL,
+  attempt    smallint NOT NULL,
+  asked_at   timestamptz NOT NULL DEFAULT rowlock.now(),
+  asked_by   text NOT NULL,
+  PRIMARY KEY (run_id, attempt)
+);
+
+-- Below this id history may be gone.
+CREATE TABLE rowlock.history_floor (
+  one    boolean PRIMARY KEY DEFAULT true CHECK (one),
+  run_id bigint NOT NULL DEFAULT 0
+);
+INSERT INTO rowlock.history_floor DEFAULT VALUES;
+
+-- ---------------------------------------------------------------- live state
+-- `carry` holds what others know and the next owner must write into history first:
+-- a JSON array of {"event","epoch","attempt","worker","reason","claimed_at","at","message"}.
+-- `revision` is the number of the newest change of the run (0 for runs without a custom resource).
+-- `queue_deadline` holds until the first claim, `started_at` is that claim.
+
+CREATE TABLE rowlock.run_ready (
+  run_id         bigint PRIMARY KEY,
+  pool_id        int NOT NULL,
+  agent_id       int NOT NULL,
+  revision_id    int NOT NULL,
+  key            text,
+  priority       smallint NOT NULL,
+  vft            float8 NOT NULL,
+  epoch          int NOT NULL,
+  attempt        smallint NOT NULL,
+  takeovers      smallint NOT NULL,
+  max_takeovers  smallint NOT NULL,
+  active_ms      bigint NOT NULL,
+  queue_deadline timestamptz,
+  linked         boolean NOT NULL,
+  revision       bigint NOT NULL,
+  carry          jsonb,
+  ready_at       timestamptz NOT NULL,
+  started_at     timestamptz
+);
+CREATE INDEX run_ready_claim ON rowlock.run_ready (pool_id, priority DESC, vft, run_id);
+CREATE INDEX run_ready_deadline ON rowlock.run_ready (queue_deadline) WHERE queue_deadline IS NOT NULL;
+
+CREATE TABLE rowlock.run_backlog (LIKE rowlock.run_ready, PRIMARY KEY (run_id));
+CREATE INDEX run_backlog_key ON rowlock.run_backlog (agent_id, key, priority DESC, vft, run_id);
+CREATE INDEX run_backlog_deadline ON rowlock.run_backlog (queue_deadline) WHERE queue_deadline IS NOT NULL;
+
+CREATE TABLE rowlock.run_timer (
+  LIKE rowlock.run_ready,
+  due_at timestamptz NOT NULL,
+  reason smallint NOT NULL,
+  PRIMARY KEY (run_id)
+);
+CREATE INDEX run_timer_due ON rowlock.run_timer (due_at);
+CREATE INDEX run_timer_deadline ON rowlock.run_timer (queue_deadline) WHERE queue_deadline IS NOT NULL;
+
+CREATE TABLE rowlock.run_parked (
+  LIKE rowlock.run_ready,
+  reasons text[] NOT NULL,
+  wake_at timestamptz,
+  PRIMARY KEY (run_id)
+);
+CREATE INDEX run_parked_wake ON rowlock.run_parked (wake_at) WHERE wake_at IS NOT NULL;
+
+CREATE TABLE rowlock.run_lease (
+  LIKE rowlock.run_ready,
+  worker_id   bigint NOT NULL,
+  claim_token bigint NOT NULL,
+  claimed_at  timestamptz NOT NULL,
+  PRIMARY KEY (run_id)
+);
+CREATE INDEX run_lease_worker ON rowlock.run_lease (worker_id);
+CREATE INDEX run_lease_capped ON rowlock.run_lease (agent_id, key);
+CREATE INDEX run_ready_capped ON rowlock.run_ready (agent_id, key);
+
+-- One more entry behind those that the lease of `epoch` has not written into history yet.
+-- That owner writes them all before anything else, each as one event of its own epoch;
+-- `written_now` counts those that the calling statement itself is writing, which no snapshot of it shows.
+CREATE FUNCTION rowlock.carry_on(run bigint, lease_epoch int, carried jsonb, entry jsonb, written_now bigint DEFAULT 0)
+RETURNS jsonb LANGUAGE sql STABLE AS $$
+  SELECT CASE WHEN carried IS NULL OR jsonb_array_length(carried) <= written_now + (
+                SELECT count(*) FROM rowlock.run_event e
+                WHERE e.run_id = run AND e.epoch = lease_epoch AND e.kind >= 64)
+              THEN '[]'::jsonb ELSE carried END || entry
+$$;
+
+-- What somebody asked of a run, until it is done or the run is final.
+CREATE TABLE rowlock.wish (
+  run_id   bigint NOT NULL,
+  kind     smallint NOT NULL,
+  asked_at timestamptz NOT NULL DEFAULT rowlock.now(),
+  asked_by text NOT NULL,
+  reason   text,
+  PRIMARY KEY (run_id, kind)
+);
+
+CREATE TABLE rowlock.approval (
+  run_id     bigint NOT NULL,
+  step_key   text NOT NULL,
+  digest     text NOT NULL,
+  attempt    smallint NOT NULL,
+  tool       text NOT NULL,
+  question   bytea NOT NULL,
+  asked_at   timestamptz NOT NULL DEFAULT rowlock.now(),
+  expires_at timestamptz,
+  decided_at timestamptz,
+  decision   smallint,
+  decided_by text,
+  reason     text,
+  PRIMARY KEY (run_id, step_key, digest, attempt)
+);
+CREATE INDEX approval_expiry ON rowlock.approval (expires_at) WHERE decided_at IS NULL;
+
+-- ---------------------------------------------------------------- workers
+
+-- One row a boot of one process, never reused: identity and fence. Almost never updated.
+CREATE TABLE rowlock.worker (
+  worker_id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  pool_id       int NOT NULL,
+  instance      text COLLATE "C" NOT NULL,
+  name          text NOT NULL,
+  pod_uid       text,
+  node          text,
+  pid           int NOT NULL,
+  build         text NOT NULL,
+  started_at    timestamptz NOT NULL DEFAULT rowlock.now(),
+  lease_seconds float8 NOT NULL CHECK (lease_seconds > 0),
+  claim_floor   bigint NOT NULL DEFAULT 0,
+  fenced_at     timestamptz,
+  fence_reason  text
+);
+CREATE INDEX worker_instance ON rowlock.worker (instance) WHERE fenced_at IS NULL;
+CREATE INDEX worker_pod ON rowlock.worker (pod_uid) WHERE fenced_at IS NULL AND pod_uid IS NOT NULL;
+
+-- Updated with every beat, always in place: no secondary index, much free space.
+CREATE TABLE rowlock.worker_beat (
+  worker_id bigint PRIMARY KEY,
+  beat_at   timestamptz NOT NULL,
+  slots     int NOT NULL,
+  running   int NOT NULL,
+  lag_ms    int NOT NULL,
+  draining  boolean NOT NULL
+) WITH (fillfactor = 20);
+
+-- `granted_at`: every lease counts as renewed then (the reaper itself was away, so nobody could renew).
+-- `mass_since`: since when most pods look dead at once, NULL while they do not.
+CREATE TABLE rowlock.reaper (
+  one        boolean PRIMARY KEY DEFAULT true CHECK (one),
+  tick_at    timestamptz NOT NULL DEFAULT rowlock.now(),
+  granted_at timestamptz NOT NULL DEFAULT rowlock.now(),
+  mass_since timestamptz
+);
+INSERT INTO rowlock.reaper DEFAULT VALUES;
+
+-- ---------------------------------------------------------------- submission and the Kubernetes link
+
+CREATE TABLE rowlock.run_dedup (
+  agent_id     int NOT NULL,
+  idem_key     text NOT NULL,
+  run_id       bigint NOT NULL,
+  input_sha    bytea NOT NULL,
+  created_at   timestamptz NOT NULL DEFAULT rowlock.now(),
+  PRIMARY KEY (agent_id, idem_key)
+);
+
+-- Which custom resource a run belongs to; `cluster` is the uid of the kube-system namespace.
+CREATE TABLE rowlock.run_object (
+  cluster    text NOT NULL,
+  uid        text NOT NULL,
+  run_id     bigint NOT NULL,
+  namespace  text NOT NULL,
+  name       text NOT NULL,
+  generation bigint NOT NULL,
+  PRIMARY KEY (cluster, uid)
+);
+CREATE UNIQUE INDEX run_object_run ON rowlock.run_object (run_id);
+
+CREATE SEQUENCE rowlock.revision_seq AS bigint;
+
+-- Visible transitions that no mirror has shown yet.
+CREATE TABLE rowlock.run_change (
+  seq    bigint PRIMARY KEY,
+  run_id bigint NOT NULL,
+  kind   smallint NOT NULL,
+  epoch  int NOT NULL,
+  at     timestamptz NOT NULL DEFAULT rowlock.now(),
+  -- Made by the sweep to show the same revision again.
+  again  boolean NOT NULL DEFAULT false
+);
+CREATE INDEX run_change_run ON rowlock.run_change (run_id);
+
+-- ---------------------------------------------------------------- upkeep of hot tables
+
+DO $$
+DECLARE t text;
+BEGIN
+  FOREACH t IN ARRAY ARRAY['run_ready', 'run_backlog', 'run_timer', 'run_parked', 'run_lease', 'run_change'] LOOP
+    EXECUTE format('ALTER TABLE rowlock.%I SET (autovacuum_vacuum_scale_factor = 0,
+      autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off)', t);
+  END LOOP;
+END $$;
+
+-- Make the partitions of yesterday, today and `ahead` days; workers may call it, so a missing day never stops a write.
+-- ATTACH, not PARTITION OF: the latter locks the parent against all reads and writes.
+CREATE FUNCTION rowlock.ensure_partitions(ahead int) RETURNS int
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE day date; parent text; part text; made int := 0;
+BEGIN
+  PERFORM pg_advisory_xact_lock(hashtext('rowlock.ensure_partitions'));
+  FOR day IN SELECT generate_series((now() AT TIME ZONE 'UTC')::date - 1,
+                                    (now() AT TIME ZONE 'UTC')::date + least(ahead, 31), interval '1 day')::date LOOP
+    FOREACH parent IN ARRAY ARRAY['run', 'run_event', 'run_final'] LOOP
+      part := parent || '_' || to_char(day, 'YYYYMMDD');
+      CONTINUE WHEN to_regclass('rowlock.' || part) IS NOT NULL;
+      EXECUTE format('CREATE TABLE rowlock.%I (LIKE rowlock.%I INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)',
+        part, parent);
+      EXECUTE format('ALTER TABLE rowlock.%I ATTACH PARTITION rowlock.%I FOR VALUES FROM (%s) TO (%s)', parent, part,
+        rowlock.id_floor(day::timestamp AT TIME ZONE 'UTC'), rowlock.id_floor((day + 1)::timestamp AT TIME ZONE 'UTC'));
+      made := made + 1;
+    END LOOP;
+  END LOOP;
+  RETURN made;
+END $$;

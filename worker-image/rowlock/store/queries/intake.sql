@@ -1,0 +1,113 @@
+-- Everything that comes in: pools, agents, runs. Numbers of kinds are those of states.py.
+
+-- name: ensure_pool
+-- Make pool $2 of namespace $1 unless it exists.
+INSERT INTO rowlock.pool (namespace, name) VALUES ($1::text, $2::text) ON CONFLICT (namespace, name) DO NOTHING;
+
+-- name: pool_id
+-- Find pool $2 of namespace $1.
+SELECT pool_id FROM rowlock.pool WHERE namespace = $1::text AND name = $2::text;
+
+-- name: ensure_agent
+-- Make agent $2 of namespace $1, or give it these caps where they differ.
+INSERT INTO rowlock.agent AS a (namespace, name, max_running, max_running_per_key, starts_per_minute_per_key)
+VALUES ($1::text, $2::text, $3::int, $4::int, $5::int)
+ON CONFLICT (namespace, name) DO UPDATE
+SET max_running = excluded.max_running,
+    max_running_per_key = excluded.max_running_per_key,
+    starts_per_minute_per_key = excluded.starts_per_minute_per_key
+WHERE (a.max_running, a.max_running_per_key, a.starts_per_minute_per_key)
+  IS DISTINCT FROM (excluded.max_running, excluded.max_running_per_key, excluded.starts_per_minute_per_key);
+
+-- name: agent_id
+-- Find agent $2 of namespace $1.
+SELECT agent_id FROM rowlock.agent WHERE namespace = $1::text AND name = $2::text;
+
+-- name: ensure_revision
+-- Make the revision of agent $1 with digest $2 unless it exists.
+INSERT INTO rowlock.agent_revision (agent_id, digest, entrypoint, spec)
+VALUES ($1::int, $2::text, $3::text, $4::bytea)
+ON CONFLICT (agent_id, digest) DO NOTHING;
+
+-- name: revision_id
+-- Find the revision of agent $1 with digest $2.
+SELECT revision_id FROM rowlock.agent_revision WHERE agent_id = $1::int AND digest = $2::text;
+
+-- name: enqueue
+-- Accept new runs ($1..$16 are columns) and answer with the places and ids of those that were created.
+-- Two gates, each in the order of its key so that concurrent batches cannot deadlock: first the
+-- idempotency key, then the custom resource. A row that a gate holds back leaves nothing behind.
+WITH clock AS MATERIALIZED (
+  SELECT rowlock.now() AS now
+), asked AS MATERIALIZED (
+  SELECT u.*, rowlock.new_run_id() AS run_id
+  FROM unnest($1::int[], $2::int[], $3::int[], $4::bytea[], $5::bytea[], $6::text[], $7::smallint[], $8::smallint[],
+              $9::float8[], $10::text[], $11::bytea[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bigint[])
+    WITH ORDINALITY AS u(agent_id, revision_id, pool_id, input, options, key, priority, max_takeovers,
+                         deadline_seconds, idem_key, input_sha, cluster, uid, namespace, name, generation, place)
+), unseen AS MATERIALIZED (
+  SELECT a.* FROM asked a
+  WHERE a.uid IS NULL
+     OR NOT EXISTS (SELECT FROM rowlock.run_object o WHERE o.cluster = a.cluster AND o.uid = a.uid)
+), keyed AS (
+  INSERT INTO rowlock.run_dedup (agent_id, idem_key, run_id, input_sha)
+  SELECT u.agent_id, u.idem_key, u.run_id, u.input_sha FROM unseen u
+  WHERE u.idem_key IS NOT NULL ORDER BY u.agent_id, u.idem_key
+  ON CONFLICT (agent_id, idem_key) DO NOTHING
+  RETURNING run_id
+), allowed AS MATERIALIZED (
+  -- The count makes the first gate finish before the second one opens.
+  SELECT u.* FROM unseen u
+  WHERE (SELECT count(*) FROM keyed) >= 0
+    AND (u.idem_key IS NULL OR u.run_id IN (SELECT k.run_id FROM keyed k))
+), linked AS (
+  INSERT INTO rowlock.run_object (cluster, uid, run_id, namespace, name, generation)
+  SELECT a.cluster, a.uid, a.run_id, a.namespace, a.name, a.generation FROM allowed a
+  WHERE a.uid IS NOT NULL ORDER BY a.cluster, a.uid
+  ON CONFLICT (cluster, uid) DO NOTHING
+  RETURNING run_id
+), created AS MATERIALIZED (
+  SELECT a.*, a.uid IS NOT NULL AS linked, c.now,
+         CASE WHEN a.uid IS NULL THEN 0 ELSE nextval('rowlock.revision_seq') END AS revision
+  FROM allowed a CROSS JOIN clock c
+  WHERE a.uid IS NULL OR a.run_id IN (SELECT l.run_id FROM linked l)
+), accepted AS (
+  INSERT INTO rowlock.run (run_id, agent_id, revision_id, pool_id, key, priority, linked, created_at, input, options)
+  SELECT run_id, agent_id, revision_id, pool_id, key, priority, linked, now, input, options FROM created
+), queued AS (
+  INSERT INTO rowlock.run_ready (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
+                                 max_takeovers, active_ms, queue_deadline, linked, revision, ready_at)
+  SELECT run_id, pool_id, agent_id, revision_id, key, priority, extract(epoch FROM now), 0, 1, 0,
+         max_takeovers, 0, now + deadline_seconds * interval '1 second', linked, revision, now
+  FROM created
+), changed AS (
+  INSERT INTO rowlock.run_change (seq, run_id, kind, epoch, at)
+  SELECT revision, run_id, 1 /* QUEUED */, 0, now FROM created WHERE linked
+)
+SELECT c.place, c.run_id FROM created c
+UNION ALL
+-- The key's gate let a run through that its custom resource's gate held back: another batch has just
+-- accepted the same resource under another key. Once more, and the first step sees that.
+SELECT a.place, a.run_id FROM allowed a
+WHERE a.idem_key IS NOT NULL AND a.uid IS NOT NULL
+  AND a.run_id NOT IN (SELECT l.run_id FROM linked l)
+  AND rowlock.try_again('a concurrent batch accepted the same custom resource');
+
+-- name: find_submitted
+-- Say which runs exist already for these custom resources ($1, $2) and idempotency keys ($3, $4) with inputs $5.
+SELECT o.run_id AS by_object, d.run_id AS by_key, d.input_sha = a.input_sha AS same_input,
+       coalesce(h.namespace || '/' || h.name, '') AS holder
+FROM unnest($1::text[], $2::text[], $3::int[], $4::text[], $5::bytea[])
+  WITH ORDINALITY AS a(cluster, uid, agent_id, idem_key, input_sha, place)
+LEFT JOIN rowlock.run_object o ON o.cluster = a.cluster AND o.uid = a.uid
+LEFT JOIN rowlock.run_dedup d ON d.agent_id = a.agent_id AND d.idem_key = a.idem_key
+LEFT JOIN rowlock.run_object h ON h.run_id = d.run_id
+ORDER BY a.place;
+
+-- name: run_ids_by_object
+-- Find the runs of custom resources $2 of cluster $1.
+SELECT uid, run_id FROM rowlock.run_object WHERE cluster = $1::text AND uid = ANY($2::text[]);
+
+-- name: ensure_partitions
+-- Make the partitions of today and the next $1 days.
+SELECT rowlock.ensure_partitions($1::int) AS made;
