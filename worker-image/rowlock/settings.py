@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Self
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from rowlock.errors import ConfigurationError
 
 
 class DatabaseSettings(BaseSettings):
@@ -47,10 +51,22 @@ class WorkerSettings(DatabaseSettings):
         After SIGTERM, how long runs may take to reach a step boundary.
     pod_name, pod_uid, container, node
         Set from the downward API in a pod; empty elsewhere.
+    instance
+        Same over restarts of one worker, and different for two that run at once:
+        a worker that boots fences earlier boots of its own instance.
+        Default: the pod's uid and the container in a pod, else host and process id.
+    build
+        What the worker runs, shown beside it; default this package's version.
+    connect_timeout_seconds
+        For how long a worker waits for an absent PostgreSQL at its start.
     metrics_port
         Port of `/metrics` and `/livez`; 0 for none.
     max_result_bytes
         Cap of a step's result and of a run's result.
+    log_format
+        `console` or `json`.
+    log_level
+        `DEBUG`, `INFO`, `WARNING` or `ERROR`.
     """
 
     pool: str = "default"
@@ -65,6 +81,9 @@ class WorkerSettings(DatabaseSettings):
     pod_uid: str = ""
     container: str = "worker"
     node: str = ""
+    instance: str = ""
+    build: str = ""
+    connect_timeout_seconds: float = Field(default=30, ge=0, le=3600)
     metrics_port: int = Field(default=0, ge=0, le=65535)
     max_result_bytes: int = Field(default=16 * 1024 * 1024, ge=1024)
     log_format: str = Field(default="console", pattern="^(console|json)$")
@@ -81,5 +100,38 @@ class WorkerSettings(DatabaseSettings):
 
     @property
     def name(self) -> str:
-        """What people see: the pod's name, or the host's."""
-        return self.pod_name or socket.gethostname()
+        """What people see: the pod's name, or host and process id."""
+        return self.pod_name or f"{socket.gethostname()}-{os.getpid()}"
+
+    @property
+    def instance_name(self) -> str:
+        """What earlier boots of this same worker were called, and none other."""
+        if self.instance:
+            return self.instance
+        return f"{self.pod_uid}/{self.container}" if self.pod_uid else self.name
+
+
+Settings = TypeVar("Settings", bound=BaseSettings)
+
+
+def load(kind: Callable[..., Settings], **flags: Any) -> Settings:
+    """Return settings from the environment and from those `flags` that are not None.
+
+    Raises
+    ------
+    ConfigurationError
+        One line that names each wrong variable and never its value.
+    """
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        return kind(**given)
+    except ValidationError as error:
+        raise ConfigurationError("; ".join(_explain(one) for one in error.errors())) from None
+
+
+def _explain(error: ErrorDetails) -> str:
+    what = error["msg"].removeprefix("Value error, ")
+    if not error["loc"]:
+        return what
+    field = str(error["loc"][0])
+    return f"ROWLOCK_{field.upper()} (--{field.replace('_', '-')}): {what}"

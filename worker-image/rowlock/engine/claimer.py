@@ -1,0 +1,291 @@
+"""Keeps the free slots of one loop process filled.
+
+One statement asks for all free slots at once. How soon the next one follows:
+
+* the last claim was full: more is queued, so ask as soon as a share of the slots is free again,
+  or 10 ms after the first became free, for few runs cost as much as many;
+* some came: look again soon; nothing came: look ever more rarely, every 250 ms at the latest;
+* the loop wakes up late (over 50 ms): take nothing more until it is under 20 ms again.
+
+A claim whose answer got lost may have leased runs that nobody here knows.
+So after any error the store is asked for them under a new token,
+which also makes sure that the lost statement does nothing if it is still on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar
+
+import structlog
+
+from rowlock import metrics
+from rowlock.clock import Clock
+from rowlock.engine.backoff import backoff_seconds
+from rowlock.engine.hosted import Prepared, Revision
+from rowlock.engine.runner import Runner
+from rowlock.errors import StoreError
+from rowlock.metrics import Tally
+from rowlock.store.types import Claimed, Event, RevisionId, RunBody, RunId
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+MOST = 64
+_RAMP = (16, 32)
+_LAG_STOP = 0.050
+_LAG_RESUME = 0.020
+_GATHER_SECONDS = 0.010
+_SOON_SECONDS = 0.050
+_IDLE_SECONDS = 0.250
+#: What a row raises that this version cannot make sense of.
+_UNREADABLE = (ValueError, TypeError, LookupError)
+
+
+class Desk(Protocol):
+    """The claimer's statements, on a connection of their own; None means fenced."""
+
+    async def claim(self, *, token: int, limit: int) -> list[Claimed] | None:
+        """Lease up to `limit` runs."""
+        ...
+
+    async def adopt(self, *, token: int, known: Collection[RunId]) -> list[Claimed] | None:
+        """Return what is leased to this worker and not in `known`; void older tokens."""
+        ...
+
+    async def bodies(self, run_ids: Sequence[RunId]) -> dict[RunId, RunBody]:
+        """Read inputs and options."""
+        ...
+
+    async def history(self, run_id: RunId) -> list[Event]:
+        """Read all rows of a run."""
+        ...
+
+    async def revision(self, revision_id: RevisionId) -> Revision:
+        """Read an agent's revision."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimReport:
+    """What one round did.
+
+    Parameters
+    ----------
+    asked
+        Runs asked for; 0 if the round was held back or no slot was free.
+    """
+
+    asked: int
+    got: int = 0
+
+    @property
+    def full(self) -> bool:
+        """Is more to be expected?"""
+        return self.asked > 0 and self.got == self.asked
+
+
+class Claimer:
+    """Claims runs, reads what they need, and starts them.
+
+    Parameters
+    ----------
+    lag
+        Returns how late the loop woke up of late, in seconds.
+    on_fenced
+        Called once when PostgreSQL says that this worker is fenced.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        runner: Runner,
+        *,
+        lag: Callable[[], float],
+        clock: Clock,
+        tally: Tally,
+        on_fenced: Callable[[], None],
+    ) -> None:
+        self._desk = desk
+        self._runner = runner
+        self._lag = lag
+        self._clock = clock
+        self._tally = tally
+        self._on_fenced = on_fenced
+        self._revisions: dict[RevisionId, Revision] = {}
+        self._rounds = 0
+        self._held_back = False
+        self._unsure = False
+        self._hungry = False
+        self._gathering: asyncio.TimerHandle | None = None
+        self._idle_wait = _SOON_SECONDS
+        self._woken = asyncio.Event()
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Claim nothing more; `run` returns after the statement under way."""
+        self._stopped = True
+        self._woken.set()
+
+    def freed(self) -> None:
+        """A slot became free: if more is queued, ask for a few together."""
+        if not self._hungry:
+            return
+        if self._runner.free >= min(MOST, self._runner.slots // 4):
+            self._woken.set()
+        elif self._gathering is None:
+            loop = asyncio.get_running_loop()
+            self._gathering = loop.call_later(_GATHER_SECONDS, self._woken.set)
+
+    async def run(self) -> None:
+        """Claim until stopped."""
+        failures = 0
+        while not self._stopped:
+            try:
+                report = await self.run_once()
+            except Exception as error:
+                failures += 1
+                self._note_failure(error, failures)
+                await self._clock.sleep(backoff_seconds(failures))
+            else:
+                failures = 0
+                await self._wait(self._pause_after(report))
+
+    def _note_failure(self, error: Exception, failures: int) -> None:
+        self._unsure = True
+        self._rounds = 0
+        self._tally.add(metrics.CLAIMS, "error")
+        if not isinstance(error, StoreError):
+            log.error("A claim met an unexpected error", exc_info=error)
+        elif failures == 1:
+            log.warning("PostgreSQL did not answer a claim", error=str(error))
+
+    async def run_once(self) -> ClaimReport:
+        """Do one round: find lost claims if there may be any, else claim for the free slots."""
+        if self._unsure:
+            await self._adopt()
+        limit = self._limit()
+        if limit <= 0:
+            return ClaimReport(asked=0)
+        claimed = await self._desk.claim(token=time.monotonic_ns(), limit=limit)
+        if claimed is None:
+            self._fenced()
+            return ClaimReport(asked=0)
+        self._rounds += 1
+        report = ClaimReport(asked=limit, got=len(claimed))
+        self._count(report)
+        await self._take(claimed)
+        return report
+
+    def _limit(self) -> int:
+        if self._stopped or self._saturated():
+            return 0
+        most = _RAMP[self._rounds] if self._rounds < len(_RAMP) else MOST
+        return min(self._runner.free, most)
+
+    def _saturated(self) -> bool:
+        lag = self._lag()
+        self._held_back = lag > (_LAG_RESUME if self._held_back else _LAG_STOP)
+        if self._held_back:
+            self._tally.add(metrics.CLAIMS, "held_back")
+        return self._held_back
+
+    def _count(self, report: ClaimReport) -> None:
+        result = "full" if report.full else "partial" if report.got else "empty"
+        self._tally.add(metrics.CLAIMS, result)
+        if report.got:
+            self._tally.add(metrics.RUNS_CLAIMED, by=report.got)
+
+    async def _adopt(self) -> None:
+        found = await self._desk.adopt(token=time.monotonic_ns(), known=self._runner.known())
+        if found is None:
+            self._fenced()
+            return
+        self._unsure = False
+        if found:
+            log.info("Runs of a claim whose answer was lost are adopted", runs=len(found))
+            self._tally.add(metrics.ADOPTED, by=len(found))
+            await self._take(found)
+
+    def _fenced(self) -> None:
+        self._stopped = True
+        self._on_fenced()
+
+    async def _take(self, claimed: Sequence[Claimed]) -> None:
+        """Read what the runs need and start them; they are ours, so this does not give up."""
+        if not claimed:
+            return
+        ids = [run.run_id for run in claimed]
+        self._runner.reserve(ids)
+        try:
+            bodies = await self._patiently(partial(self._desk.bodies, ids))
+            for run in claimed:
+                self._runner.start(await self._prepare(run, bodies.get(run.run_id)))
+        finally:
+            # Only an error of our own leaves any; the next `adopt` finds them again.
+            self._runner.unreserve(ids)
+
+    async def _prepare(self, run: Claimed, body: RunBody | None) -> Prepared:
+        revision = await self._revision(run.revision_id)
+        try:
+            return Prepared(run, revision, body, await self._history(run))
+        except _UNREADABLE as error:
+            return Prepared(run, revision, body, unreadable=error)
+
+    async def _history(self, run: Claimed) -> Sequence[Event]:
+        if run.epoch == 1 and run.attempt == 1:
+            return ()  # nobody can have written any
+        return await self._patiently(partial(self._desk.history, run.run_id))
+
+    async def _revision(self, revision_id: RevisionId) -> Revision:
+        known = self._revisions.get(revision_id)
+        if known is None:
+            known = await self._patiently(partial(self._desk.revision, revision_id))
+            self._revisions[revision_id] = known
+        return known
+
+    async def _patiently(self, read: Callable[[], Awaitable[T]]) -> T:
+        """Read again and again until PostgreSQL answers: giving up would strand claimed runs."""
+        failures = 0
+        while True:
+            try:
+                return await read()
+            except _UNREADABLE:
+                raise
+            except Exception as error:
+                failures += 1
+                self._tally.add(metrics.STORE_ERRORS, "claimer")
+                if not isinstance(error, StoreError):
+                    log.error("A read met an unexpected error", exc_info=error)
+                elif failures == 1:
+                    log.warning("PostgreSQL did not answer a read", error=str(error))
+                await self._clock.sleep(backoff_seconds(failures))
+
+    def _pause_after(self, report: ClaimReport) -> float:
+        if report.asked == 0:
+            return _GATHER_SECONDS if self._held_back else _IDLE_SECONDS
+        self._hungry = report.full
+        if report.full:
+            return 0.0 if self._runner.free > 0 else _IDLE_SECONDS
+        if report.got:
+            self._idle_wait = _SOON_SECONDS
+        else:
+            self._idle_wait = min(_IDLE_SECONDS, self._idle_wait * 1.5)
+        return self._idle_wait * random.uniform(0.7, 1.0)  # noqa: S311  spreads the polls
+
+    async def _wait(self, seconds: float) -> None:
+        if not self._stopped and seconds > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._woken.wait()
+        self._woken.clear()
+        if self._gathering:
+            self._gathering.cancel()
+            self._gathering = None

@@ -1,0 +1,208 @@
+"""Puts the parts of a loop process together, and takes them apart again in the right order.
+
+Leaving has four steps, and each may be the last:
+claim nothing more; let each run reach a step boundary; hand over what did not; write the last row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from rowlock.agents.protocol import Agent
+from rowlock.clock import Clock, SystemClock
+from rowlock.engine.backoff import backoff_seconds
+from rowlock.engine.board import DRAINING, Board
+from rowlock.engine.claimer import Claimer
+from rowlock.engine.hosted import Prepared, Surroundings
+from rowlock.engine.loader import Loader
+from rowlock.engine.messages import EXIT_FENCED, EXIT_LEFT, Boot, Report
+from rowlock.engine.pulse import Pulse
+from rowlock.engine.runner import SWEEP_SECONDS, Runner
+from rowlock.engine.statements import ClaimerStatements, WriterStatements
+from rowlock.engine.trust import Trust
+from rowlock.engine.writer import Writer
+from rowlock.errors import StoreUnavailable
+from rowlock.metrics import (
+    LOOP_LAG,
+    RUNNING,
+    SLOTS,
+    WRITER_OLDEST,
+    WRITER_SLOWEST,
+    WRITER_WAITING,
+    WRITER_WAITING_BYTES,
+    Tally,
+)
+from rowlock.store.connection import Connection
+from rowlock.store.types import PoolId, RunId, WorkerId
+
+log = structlog.get_logger(__name__)
+
+#: Batches in flight at most.
+_WRITERS = 3
+#: How long tasks may take to end when the process must leave now.
+_LAST_SECONDS = 1.0
+_LOOK_SECONDS = 0.02
+
+
+class Host:
+    """One loop process."""
+
+    def __init__(self, boot: Boot, board: Board, clock: Clock | None = None) -> None:
+        self._boot = boot
+        self._board = board
+        self._clock = clock or SystemClock()
+        self._tally = Tally()
+        self._drain = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._fence = asyncio.Event()
+        self._trust = Trust(board, lease_seconds=boot.lease_seconds)
+        self._pulse = Pulse(board, self._trust.tick)
+        self._writer = Writer(clock=self._clock, tally=self._tally, on_fenced=self.fenced)
+        self._loader = Loader(self._clock)
+        self._runner = Runner(self._surroundings(), slots=boot.slots)
+        self._claiming: asyncio.Task[None]
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            name=self._boot.name,
+            writer=self._writer,
+            trust=self._trust,
+            board=self._board,
+            tally=self._tally,
+            clock=self._clock,
+            load=self._load,
+            max_result_bytes=self._boot.max_result_bytes,
+        )
+
+    def _load(self, prepared: Prepared) -> Agent:
+        return self._loader.load(prepared.claimed.revision_id, prepared.revision.entrypoint)
+
+    def cancel(self, runs: Iterable[tuple[int, str | None]]) -> None:
+        """Somebody asked to cancel these runs."""
+        for run_id, reason in runs:
+            self._runner.cancel(RunId(run_id), reason)
+
+    def drain(self) -> None:
+        """Leave when each run has reached a step boundary."""
+        self._drain.set()
+
+    def stop(self) -> None:
+        """Leave now, handing everything over."""
+        self._drain.set()
+        self._stop.set()
+
+    def fenced(self) -> None:
+        """Leave quietly: nothing can be written any more, so no effect may begin either."""
+        self._trust.drain()
+        self._fence.set()
+        self._stop.set()
+        self._drain.set()
+
+    async def run(self) -> int:
+        """Host runs until told to leave; return the exit code."""
+        self._pulse.start()
+        connections = [await self._open(index) for index in range(1 + _WRITERS)]
+        claimer = self._claimer(connections[0])
+        self._claiming = asyncio.create_task(claimer.run())
+        writing = [asyncio.create_task(self._write(one)) for one in connections[1:]]
+        sweeping = asyncio.create_task(self._sweep())
+        await self._until_told(self._claiming, sweeping, *writing)
+        claimer.stop()
+        self._board.cells[DRAINING] = 1
+        code = await self._leave()
+        if code == EXIT_LEFT:
+            self._writer.close()
+            await asyncio.gather(self._claiming, *writing)
+            await asyncio.gather(*(one.close() for one in connections))
+        return code
+
+    async def _until_told(self, *parts: asyncio.Task[None]) -> None:
+        """Wait for a drain; a part that ends before has met a bug of ours and takes all down.
+
+        Its supervisor then gives its runs to others; half a worker would keep them.
+        """
+        told = asyncio.create_task(self._drain.wait())
+        ended, _ = await asyncio.wait({told, *parts}, return_when=asyncio.FIRST_COMPLETED)
+        for part in ended:
+            part.result()
+
+    async def _open(self, index: int) -> Connection:
+        kind = "claimer" if index == 0 else f"writer {index}"
+        name = f"{self._boot.name} {kind}"
+        failures = 0
+        while True:
+            try:
+                return await Connection.open(self._boot.database_url, name=name, check_schema=False)
+            except StoreUnavailable as error:
+                failures += 1
+                if failures == 1:
+                    log.warning("PostgreSQL is away; waiting for it", error=str(error))
+                await self._clock.sleep(backoff_seconds(failures))
+
+    def _claimer(self, connection: Connection) -> Claimer:
+        worker, pool = WorkerId(self._boot.worker_id), PoolId(self._boot.pool_id)
+        claimer = Claimer(
+            ClaimerStatements(connection, worker, pool),
+            self._runner,
+            lag=self._pulse.recent,
+            clock=self._clock,
+            tally=self._tally,
+            on_fenced=self.fenced,
+        )
+        self._runner.on_free = claimer.freed
+        return claimer
+
+    async def _write(self, connection: Connection) -> None:
+        await self._writer.run(WriterStatements(connection, WorkerId(self._boot.worker_id)))
+
+    async def _sweep(self) -> None:
+        while True:
+            await self._clock.sleep(SWEEP_SECONDS)
+            self._runner.sweep()
+
+    async def _leave(self) -> int:
+        if not self._fence.is_set():
+            log.info("Draining", runs=len(self._runner.known()))
+            self._runner.drain()
+            await self._until(lambda: self._settled() or self._stop.is_set())
+        if not self._fence.is_set():
+            self._runner.stop()
+            await self._within(_LAST_SECONDS, lambda: self._runner.empty)
+            self._runner.abandon_all()
+            await self._until(lambda: self._settled() or self._fence.is_set())
+        if not self._fence.is_set():
+            return EXIT_LEFT
+        log.warning("This worker is fenced: its runs belong to others now")
+        self._runner.lose_all()
+        await self._clock.sleep(_LOOK_SECONDS)  # cancelled tasks run their clean-up up to an await
+        return EXIT_FENCED
+
+    def _settled(self) -> bool:
+        return self._claiming.done() and self._runner.empty and self._writer.empty
+
+    async def _until(self, done: Callable[[], bool]) -> None:
+        while not done():
+            await self._clock.sleep(_LOOK_SECONDS)
+
+    async def _within(self, seconds: float, done: Callable[[], bool]) -> None:
+        until = self._clock.monotonic() + seconds
+        await self._until(lambda: done() or self._clock.monotonic() > until)
+
+    def report(self) -> Report:
+        """Return what was counted since the last report, and how things stand."""
+        writer = self._writer.state()
+        return Report(
+            counters=self._tally.take(),
+            gauges=[
+                (RUNNING.name, len(self._runner.known())),
+                (SLOTS.name, self._runner.slots),
+                (LOOP_LAG.name, self._pulse.lag),
+                (WRITER_WAITING.name, writer.waiting_rows),
+                (WRITER_WAITING_BYTES.name, writer.waiting_bytes),
+                (WRITER_OLDEST.name, writer.oldest_wait),
+                (WRITER_SLOWEST.name, writer.slowest_batch),
+            ],
+        )

@@ -1,0 +1,322 @@
+"""One run while this process holds it: from its claim to the row that ends its stay."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+
+from rowlock import options as run_options
+from rowlock.agents.protocol import Agent, Result
+from rowlock.clock import Clock
+from rowlock.engine import carry, endings
+from rowlock.engine.board import Board
+from rowlock.engine.endings import End, Ending, HandOver
+from rowlock.engine.journal import RunJournal
+from rowlock.engine.lane import Lane, Release
+from rowlock.engine.onloop import OnLoop
+from rowlock.engine.trust import Trust
+from rowlock.engine.writer import Writer
+from rowlock.errors import RowRejected
+from rowlock.metrics import Tally
+from rowlock.options import RunOptions
+from rowlock.states import FinalStatus
+from rowlock.store.bodies import pack, unpack
+from rowlock.store.types import Claimed, Event, Final, RunBody, Verdict
+
+log = structlog.get_logger(__name__)
+
+_DEFAULT_OPTIONS = RunOptions()
+_input: msgspec.json.Decoder[object] = msgspec.json.Decoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What an agent was when the run was accepted."""
+
+    entrypoint: str
+    agent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A claimed run with all that was read for it.
+
+    Parameters
+    ----------
+    body
+        None if it is gone.
+    unreadable
+        Why its history cannot be read.
+    """
+
+    claimed: Claimed
+    revision: Revision
+    body: RunBody | None
+    history: Sequence[Event] = ()
+    unreadable: Exception | None = None
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What all runs of a process share.
+
+    Parameters
+    ----------
+    name
+        This process, as people see it.
+    load
+        Returns the agent of a prepared run.
+    """
+
+    name: str
+    writer: Writer
+    trust: Trust
+    board: Board
+    tally: Tally
+    clock: Clock
+    load: Callable[[Prepared], Agent]
+    max_result_bytes: int
+
+
+class HostedRun:
+    """Executes one run and writes how it ended.
+
+    Parameters
+    ----------
+    on_settled
+        Called once when this process has nothing more to do with the run.
+        Gets the row that ended its stay, or None if the run was lost.
+    """
+
+    __slots__ = (
+        "_around",
+        "_begun",
+        "_ended",
+        "_ending",
+        "_journal",
+        "_lane",
+        "_on_settled",
+        "_prepared",
+        "_settled",
+        "_started",
+        "_task",
+        "claimed",
+        "deadline_at",
+        "options",
+        "stopped_at",
+    )
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        around: Surroundings,
+        on_settled: Callable[[HostedRun, Final | Release | None, Verdict], None],
+    ) -> None:
+        self.claimed = claimed = prepared.claimed
+        self._prepared = prepared
+        self._around = around
+        self._on_settled = on_settled
+        self._ending: Ending | None = None
+        self.options = self._decode_options(prepared.body)
+        self._started = around.clock.monotonic()
+        self.deadline_at = (
+            self._started + self.options.active_deadline_seconds - claimed.active_ms / 1000
+        )
+        self._lane = Lane(
+            claimed.run_id,
+            epoch=claimed.epoch,
+            attempt=claimed.attempt,
+            next_seq=prepared.history[-1].seq + 1 if prepared.history else 1,
+            owner=self,
+        )
+        self._journal: RunJournal | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._begun = self._ended = self._settled = False
+        #: Monotonic seconds at which the task was asked to end.
+        self.stopped_at: float | None = None
+
+    def _decode_options(self, body: RunBody | None) -> RunOptions:
+        if body is None or body.options == b"{}":
+            return _DEFAULT_OPTIONS
+        try:
+            return run_options.decode(body.options)
+        except msgspec.MsgspecError as error:
+            self._ending = endings.bad_options(error)
+            return _DEFAULT_OPTIONS
+
+    def start(self) -> None:
+        """Write what others left for this owner, then execute the agent in a task of its own."""
+        if self.claimed.carry:
+            self._write_carry()
+        early = self._early_ending()
+        if early:
+            self._end(early)
+            return
+        coroutine = OnLoop(self._execute(), self._around.board.cells, self.claimed.run_id)
+        self._task = asyncio.get_running_loop().create_task(coroutine)
+
+    def _early_ending(self) -> Ending | None:
+        if self.claimed.cancelled:
+            return endings.cancelled(None)
+        if self._around.trust.draining:
+            return HandOver()
+        if self._prepared.unreadable:
+            return self._failed(self._prepared.unreadable)
+        return self._ending if self._prepared.body else endings.missing()
+
+    def _write_carry(self) -> None:
+        around, claimed, prepared = self._around, self.claimed, self._prepared
+        steps = carry.finished_steps(prepared.history)
+        for entry in carry.fresh(claimed, prepared.history):
+            agent = prepared.revision.agent
+            row = carry.lifecycle(entry, claimed, to=around.name, steps=steps)
+            carry.announce(
+                entry, claimed, agent=agent, to=around.name, steps=steps, tally=around.tally
+            )
+            event = self._lane.event(row.kind, row.key, row.body)
+            around.writer.give(self._lane, event, len(row.body))
+
+    async def _execute(self) -> None:
+        self._begun = True
+        if self._ending:
+            self._end(self._ending)
+            return
+        try:
+            result = await self._course()
+        except BaseException as error:  # an agent may raise SystemExit; the loop must not see it
+            ending = self._ending or self._failed(error)
+            self._end(ending)
+        else:
+            ending = self._ending or endings.returned(
+                result, max_result_bytes=self._around.max_result_bytes
+            )
+            self._end(ending, result)
+
+    async def _course(self) -> Result:
+        around, prepared = self._around, self._prepared
+        agent = around.load(prepared)
+        value = agent.check_input(_decode_input(prepared.body))
+        self._journal = RunJournal(
+            self._lane,
+            self.options,
+            history=prepared.history,
+            writer=around.writer,
+            trust=around.trust,
+            owner=self,
+            max_body_bytes=around.max_result_bytes,
+        )
+        self._prepared = Prepared(prepared.claimed, prepared.revision, None)
+        del prepared  # a long history must not stay in memory twice
+        return await agent.execute(self._journal, value)
+
+    def _failed(self, error: BaseException) -> End:
+        ending = endings.raised(error, attempt=self.claimed.attempt, options=self.options)
+        log.warning(
+            "Run failed",
+            run=str(self.claimed.run_id),
+            reason=ending.reason,
+            attempt=self.claimed.attempt,
+            retry_in_seconds=ending.retry_in_seconds,
+            exc_info=error,
+        )
+        return ending
+
+    def stop(self, ending: Ending) -> None:
+        """End the run's task.
+
+        `ending` stands, whatever the agent makes of that; the first one wins.
+        """
+        if self._ended or self._ending:
+            return
+        self._ending = ending
+        self.stopped_at = self._around.clock.monotonic()
+        # A task that is cancelled before its first step never runs the code that would end the run.
+        if self._task is not None and self._begun:
+            self._task.cancel()
+
+    def abandon(self) -> None:
+        """Let go of a task that does not end: its journal is closed, so it can do no harm."""
+        if self._ending:
+            self._end(self._ending)
+
+    @property
+    def ended(self) -> bool:
+        """Was the row that ends its stay given to the writer?"""
+        return self._ended
+
+    def drain(self) -> None:
+        """End at the next moment when no effect is under way."""
+        if self._journal is not None:
+            self._journal.drain()
+
+    def yield_now(self) -> None:
+        """Go on elsewhere."""
+        self.stop(HandOver())
+
+    def _end(self, ending: Ending, result: Result | None = None) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        lane, claimed = self._lane, self.claimed
+        if isinstance(ending, End):
+            final = self._final(ending, result)
+            self._around.writer.give(lane, final, len(final.result or b""))
+        elif isinstance(ending, HandOver):
+            row = Release(claimed.run_id, claimed.epoch, self._active_ms())
+            self._around.writer.give(lane, row)
+        lane.closed = True
+
+    def _final(self, ending: End, result: Result | None) -> Final:
+        journal = self._journal
+        used = result if result is not None else journal
+        good = ending.status is FinalStatus.SUCCEEDED and result is not None
+        return Final(
+            run_id=self.claimed.run_id,
+            epoch=self.claimed.epoch,
+            status=ending.status,
+            reason=ending.reason,
+            message=ending.message,
+            outcome=ending.outcome,
+            step=journal.steps if journal else carry.finished_steps(self._prepared.history),
+            active_ms=self._active_ms(),
+            tokens_in=used.tokens_in if used else 0,
+            tokens_out=used.tokens_out if used else 0,
+            cost_micro=used.cost_micro if used else 0,
+            result=pack(result.body) if good and result else None,
+            retry_in_seconds=ending.retry_in_seconds,
+        )
+
+    def stand_still(self, seconds: float) -> None:
+        """Leave `seconds` out of the time that the run was active."""
+        self._started += seconds
+        self.deadline_at += seconds
+
+    def _active_ms(self) -> int:
+        elapsed = self._around.clock.monotonic() - self._started
+        return self.claimed.active_ms + int(elapsed * 1000)
+
+    def settled(self, row: Final | Release, verdict: Verdict) -> None:
+        """The writer has written `row`."""
+        if not self._settled:
+            self._settled = True
+            self._on_settled(self, row, verdict)
+
+    def lost(self) -> None:
+        """Stop quietly: another worker owns the run."""
+        self.stop(endings.Nothing())
+        self._ended = True
+        if not self._settled:
+            self._settled = True
+            self._on_settled(self, None, Verdict.LOST)
+
+    def rejected(self, row: Event, error: RowRejected) -> None:
+        """One of the run's steps can never be stored."""
+        self.stop(endings.unstorable(row.key, error))
+
+
+def _decode_input(body: RunBody | None) -> object:
+    return _input.decode(unpack(body.input)) if body else None

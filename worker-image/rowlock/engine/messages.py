@@ -1,0 +1,107 @@
+"""What a supervisor and a loop process say to each other: JSON lines over a socket pair.
+
+The database URL travels here and nowhere else:
+a process that imports agents, and all that it starts, has it in no environment variable.
+"""
+
+from __future__ import annotations
+
+import socket
+
+import msgspec
+
+#: Exit codes of a loop process that ended as it should; anything else is a death.
+EXIT_LEFT = 0
+EXIT_FENCED = 3
+
+
+class Boot(msgspec.Struct, frozen=True, tag=True):
+    """First line to a loop process: who it is.
+
+    Parameters
+    ----------
+    index
+        Number of the process inside its worker.
+    name
+        What people see of it in events and logs.
+    lease_seconds
+        For how long PostgreSQL trusts it after a beat.
+    """
+
+    database_url: str
+    worker_id: int
+    pool_id: int
+    index: int
+    name: str
+    slots: int
+    lease_seconds: float
+    max_result_bytes: int
+    log_format: str
+    log_level: str
+
+
+class Cancel(msgspec.Struct, frozen=True, tag=True):
+    """Somebody asked to cancel these runs: (run, why)."""
+
+    runs: list[tuple[int, str | None]]
+
+
+class Drain(msgspec.Struct, frozen=True, tag=True):
+    """Claim nothing more; hand each run over at its next step boundary; then leave."""
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """Let go of everything now and leave."""
+
+
+class Fence(msgspec.Struct, frozen=True, tag=True):
+    """PostgreSQL refused the beat: stop quietly, nothing can be written any more."""
+
+
+class Report(msgspec.Struct, frozen=True, tag=True):
+    """From the loop, once a second: counters that moved and gauges as they stand."""
+
+    counters: list[tuple[tuple[str, ...], float]]
+    gauges: list[tuple[str, float]]
+
+
+ToLoop = Boot | Cancel | Drain | Stop | Fence
+
+_encoder = msgspec.json.Encoder()
+_to_loop: msgspec.json.Decoder[ToLoop] = msgspec.json.Decoder(ToLoop)
+_report = msgspec.json.Decoder(Report)
+
+#: Longest line that a reader must be ready for: a poll's worth of cancels.
+LINE_LIMIT = 4 * 1024 * 1024
+
+
+def line(message: ToLoop | Report) -> bytes:
+    """Return `message` as one line."""
+    return _encoder.encode(message) + b"\n"
+
+
+def to_loop(raw: bytes) -> ToLoop:
+    """Return what the supervisor said."""
+    return _to_loop.decode(raw)
+
+
+def from_loop(raw: bytes) -> Report:
+    """Return what the loop said."""
+    return _report.decode(raw)
+
+
+def read_boot(control: socket.socket) -> Boot:
+    """Return the first line, blocking.
+
+    Reads not one byte beyond it: the rest belongs to the stream that is opened later.
+    """
+    raw = bytearray()
+    while not raw.endswith(b"\n"):
+        byte = control.recv(1)
+        if not byte:
+            raise EOFError("the supervisor is gone")
+        raw += byte
+    message = to_loop(bytes(raw))
+    if not isinstance(message, Boot):
+        raise TypeError(f"expected Boot, got {type(message).__name__}")
+    return message

@@ -1,0 +1,76 @@
+"""What the writer and the claimer need of the store, each set on one connection."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from rowlock.engine.hosted import Revision
+from rowlock.engine.lane import Release
+from rowlock.store import work
+from rowlock.store.connection import Connection
+from rowlock.store.types import (
+    Claimed,
+    Event,
+    Final,
+    Flushed,
+    PoolId,
+    RevisionId,
+    RunBody,
+    RunId,
+    Verdict,
+    WorkerId,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WriterStatements:
+    """`rowlock.engine.batch.Sink` in PostgreSQL."""
+
+    connection: Connection
+    worker: WorkerId
+
+    async def append(self, events: Sequence[Event]) -> Flushed:
+        """Store history."""
+        return await work.append(self.connection, worker=self.worker, events=events)
+
+    async def finish(self, events: Sequence[Event], finals: Sequence[Final]) -> Flushed:
+        """Store history and ends."""
+        return await work.finish(self.connection, worker=self.worker, events=events, finals=finals)
+
+    async def release(self, releases: Sequence[Release]) -> dict[RunId, Verdict]:
+        """Give runs back."""
+        runs = [(row.run_id, row.epoch, row.active_ms) for row in releases]
+        return await work.release(self.connection, worker=self.worker, runs=runs)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimerStatements:
+    """`rowlock.engine.claimer.Desk` in PostgreSQL."""
+
+    connection: Connection
+    worker: WorkerId
+    pool: PoolId
+
+    async def claim(self, *, token: int, limit: int) -> list[Claimed] | None:
+        """Lease up to `limit` runs."""
+        return await work.claim(
+            self.connection, worker=self.worker, pool=self.pool, token=token, limit=limit
+        )
+
+    async def adopt(self, *, token: int, known: Collection[RunId]) -> list[Claimed] | None:
+        """Return what is leased to this worker and not in `known`; void older tokens."""
+        return await work.adopt(self.connection, worker=self.worker, token=token, known=known)
+
+    async def bodies(self, run_ids: Sequence[RunId]) -> dict[RunId, RunBody]:
+        """Read inputs and options."""
+        return await work.bodies(self.connection, run_ids)
+
+    async def history(self, run_id: RunId) -> list[Event]:
+        """Read all rows of a run."""
+        return await work.history(self.connection, run_id)
+
+    async def revision(self, revision_id: RevisionId) -> Revision:
+        """Read an agent's revision."""
+        found = await work.revision(self.connection, revision_id)
+        return Revision(found[0], found[2]) if found else Revision("", "unknown")
