@@ -1,0 +1,202 @@
+"""Takes a batch of AgentRuns into the database: look up, resolve, enqueue, tell.
+
+Every step may be repeated: after an error the inbox hands the same objects over again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from rowlock.errors import RowRejected
+from rowlock.states import FailureReason
+from rowlock.store import changes
+from rowlock.store import intake as store
+from rowlock.store.connection import Connection
+from rowlock.store.types import Enqueued, RunId, Submission
+from rowlock_operator import metrics as m
+from rowlock_operator.intake.departures import DELETION, Departures
+from rowlock_operator.intake.enqueuer import Answer, Enqueuer
+from rowlock_operator.intake.lookups import Lookups
+from rowlock_operator.intake.resolver import Accepted, Refused, Resolution, Waits
+from rowlock_operator.intake.seen import Seen
+from rowlock_operator.intake.sorting import Sort, may_have_row, sort
+from rowlock_operator.intake.waiting import Waiting, WaitingRun
+from rowlock_operator.mirror.desk import StatusDesk
+from rowlock_operator.mirror.noticeboard import NoticeBoard
+from rowlock_operator.mirror.notices import EndNotice, SeenNotice, WaitNotice
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionReport:
+    """What became of a batch."""
+
+    taken: int = 0
+    enqueued: int = 0
+    waits: int = 0
+    refused: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlets:
+    """Where admission leaves what others carry on."""
+
+    statuses: StatusDesk
+    notices: NoticeBoard
+    departures: Departures
+    waiting: Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Objects with what is to be done with each, and the rows that some have."""
+
+    objects: Sequence[Seen]
+    sorts: dict[str, Sort]
+    rows: dict[str, RunId]
+
+    def of(self, *kinds: Sort) -> list[Seen]:
+        return [seen for seen in self.objects if self.sorts[seen.key.uid] in kinds]
+
+
+class Admission:
+    """Decides what becomes of AgentRuns, and does it."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        lookups: Lookups,
+        outlets: Outlets,
+        *,
+        cluster: str,
+        metrics: m.Metrics,
+    ) -> None:
+        self._connection = connection
+        self._lookups = lookups
+        self._to = outlets
+        self._cluster = cluster
+        self._metrics = metrics
+        self._enqueuer = Enqueuer(connection, cluster=cluster)
+
+    async def admit(self, objects: Sequence[Seen]) -> AdmissionReport:
+        """Take in a batch.
+
+        Raises
+        ------
+        StoreUnavailable, KubeError
+            Something is away; hand over the same batch again.
+        """
+        batch = await self._sorted(objects)
+        resolved = await self._lookups.resolve(batch.of(Sort.RESOLVE))
+        # Before anything else is awaited: an Agent that appears from now on must find its runs.
+        self._await_what_is_missing(resolved)
+        accepted = [(seen, it) for seen, it in resolved if isinstance(it, Accepted)]
+        answers = await self._enqueuer.enqueue(accepted)
+        await self._cancel(batch)
+        await self._show(batch)
+        # From here on nothing can fail, so nothing is told twice.
+        self._tell_rowless(batch)
+        self._tell_resolved(resolved)
+        self._tell_answers(answers)
+        return self._report(batch, resolved, answers)
+
+    async def _sorted(self, objects: Sequence[Seen]) -> _Batch:
+        for seen in objects:
+            if not seen.gone:
+                self._to.statuses.note(
+                    seen.key, generation=seen.generation, version=seen.version, status=seen.status
+                )
+        asked = [seen.key.uid for seen in objects if may_have_row(seen)]
+        rows: dict[str, RunId] = {}
+        if asked:
+            rows = await store.run_ids_by_object(
+                self._connection, cluster=self._cluster, uids=asked
+            )
+        sorts = {seen.key.uid: sort(seen, has_row=seen.key.uid in rows) for seen in objects}
+        return _Batch(objects, sorts, rows)
+
+    async def _cancel(self, batch: _Batch) -> None:
+        wishes: dict[tuple[str, str | None], list[RunId]] = defaultdict(list)
+        for seen in batch.of(Sort.CANCEL):
+            by = DELETION if seen.deleting else "spec.desiredState"
+            wishes[by, seen.spec.get("desiredStateReason")].append(batch.rows[seen.key.uid])
+        for (by, reason), run_ids in wishes.items():
+            await store.request_cancel(self._connection, run_ids, by=by, reason=reason)
+
+    async def _show(self, batch: _Batch) -> None:
+        shown = [batch.rows[seen.key.uid] for seen in batch.of(Sort.CANCEL, Sort.SHOW)]
+        if shown:
+            await changes.recreate_changes(self._connection, shown)
+
+    def _await_what_is_missing(self, resolved: Sequence[tuple[Seen, Resolution]]) -> None:
+        for seen, it in resolved:
+            if isinstance(it, Waits):
+                self._to.waiting.add(WaitingRun(seen.key, it.reason, it.agent, it.pool))
+
+    def _tell_rowless(self, batch: _Batch) -> None:
+        for seen in batch.of(Sort.DEPART, Sort.IGNORE, Sort.REFUSE_CANCELLED):
+            self._to.waiting.discard(seen.key.uid)
+            self._to.notices.withdraw(seen.key.uid)
+        for seen in batch.of(Sort.DEPART):
+            self._to.departures.suspect(seen.key)
+        for seen in batch.of(Sort.REFUSE_CANCELLED):
+            self._refuse(seen, FailureReason.CANCELLED, "cancelled before it was taken in")
+        for seen in batch.of(Sort.SHOW_REFUSAL):
+            self._to.notices.post(seen.key, seen.generation, SeenNotice())
+
+    def _tell_resolved(self, resolved: Sequence[tuple[Seen, Resolution]]) -> None:
+        for seen, it in resolved:
+            if isinstance(it, Waits):
+                notice = WaitNotice(it.reason, it.message)
+                self._to.notices.post(seen.key, seen.generation, notice)
+                continue
+            self._to.waiting.discard(seen.key.uid)
+            if isinstance(it, Refused):
+                self._refuse(seen, it.reason, it.message)
+
+    def _tell_answers(self, answers: Sequence[tuple[Seen, Answer]]) -> None:
+        for seen, answer in answers:
+            if isinstance(answer, RowRejected):
+                self._refuse(seen, FailureReason.INVALID_SPEC, str(answer))
+            elif answer.outcome is Submission.DUPLICATE_KEY:
+                self._refuse(seen, FailureReason.DUPLICATE_IDEMPOTENCY_KEY, _first(answer))
+            else:
+                self._to.notices.withdraw(seen.key.uid)
+
+    def _refuse(self, seen: Seen, reason: FailureReason, message: str) -> None:
+        log.info("An AgentRun was refused", run=str(seen.key), reason=reason.value)
+        self._to.notices.post(seen.key, seen.generation, EndNotice(reason, message))
+
+    def _report(
+        self,
+        batch: _Batch,
+        resolved: Sequence[tuple[Seen, Resolution]],
+        answers: Sequence[tuple[Seen, Answer]],
+    ) -> AdmissionReport:
+        outcomes = [getattr(answer, "outcome", None) for _, answer in answers]
+        counts = {
+            "enqueued": outcomes.count(Submission.CREATED),
+            "known": len(batch.rows) + outcomes.count(Submission.EXISTS),
+            "duplicate": outcomes.count(Submission.DUPLICATE_KEY),
+            "waits": sum(isinstance(it, Waits) for _, it in resolved),
+            "refused": sum(isinstance(it, Refused) for _, it in resolved) + outcomes.count(None),
+            "cancelled": len(batch.of(Sort.CANCEL, Sort.REFUSE_CANCELLED)),
+        }
+        for outcome, count in counts.items():
+            self._metrics.add(m.INTAKE, outcome, by=count)
+        self._metrics.show(m.WAITING_RUNS, len(self._to.waiting))
+        return AdmissionReport(
+            taken=len(batch.objects),
+            enqueued=counts["enqueued"],
+            waits=counts["waits"],
+            refused=counts["refused"] + counts["duplicate"],
+        )
+
+
+def _first(answer: Enqueued) -> str:
+    return f"idempotencyKey is held by {answer.holder or f'run {answer.run_id}'}"

@@ -1,0 +1,94 @@
+"""What a watch or a list showed of one object: slim, frozen, cheap to hand to another thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rowlock.states import ConditionType
+from rowlock_operator.kube.conditions import holds
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKey:
+    """Which object: a name can be used again, a uid never."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One object as it was at `version`.
+
+    Parameters
+    ----------
+    kind
+        `AgentRun`, `Agent` or `WorkerPool`.
+    version
+        Its resourceVersion: a write that tests it cannot overwrite anything newer.
+    gone
+        A watch said that it was deleted.
+    deleting
+        It has a deletionTimestamp: it will go, whatever happens.
+    spec, status
+        As decoded from JSON; never changed by us.
+    """
+
+    kind: str
+    key: ObjectKey
+    generation: int
+    version: str
+    spec: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    status: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    gone: bool = False
+    deleting: bool = False
+
+    @property
+    def run_id(self) -> str | None:
+        """Return the number of its row, if its status names one."""
+        return self.status.get("runID")
+
+    @property
+    def observed(self) -> int:
+        """Return the generation that its status answers."""
+        return int(self.status.get("observedGeneration") or 0)
+
+    @property
+    def finished(self) -> bool:
+        """Tell whether its status says that the run is over."""
+        return holds(self.status, ConditionType.FINISHED)
+
+    @property
+    def cancelled(self) -> bool:
+        """Tell whether its owner wants it cancelled."""
+        return self.spec.get("desiredState") == "Cancel"
+
+    @property
+    def settled(self) -> bool:
+        """Tell whether its status already answers all that its spec asks."""
+        if self.gone or self.deleting or self.observed < self.generation:
+            return False
+        return self.finished or (self.run_id is not None and not self.cancelled)
+
+
+def seen_from(item: Mapping[str, Any], kind: str, *, gone: bool = False) -> Seen:
+    """Return what there is to know of an object as decoded from JSON."""
+    metadata = item["metadata"]
+    return Seen(
+        kind=kind,
+        key=ObjectKey(metadata.get("namespace", ""), metadata["name"], metadata["uid"]),
+        generation=metadata.get("generation", 0),
+        version=metadata.get("resourceVersion", ""),
+        spec=item.get("spec") or _NOTHING,
+        status=item.get("status") or _NOTHING,
+        gone=gone,
+        deleting="deletionTimestamp" in metadata,
+    )

@@ -1,0 +1,218 @@
+"""A WorkerPool's Deployment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rowlock.errors import RowlockError
+from rowlock_operator.api.workerpool import WorkerPoolSpec
+from rowlock_operator.kube.resources import DEPLOYMENTS, DISRUPTION_BUDGETS
+from rowlock_operator.kube.specs import labels
+from rowlock_operator.kube.specs.template import merge
+
+CONTAINER = "worker"
+METRICS_PORT = 9464
+#: Between the end of the drain and SIGKILL: the last commit, the last beat, the exit.
+_GRACE_AFTER_DRAIN = 30
+_DATABASE_VARIABLE = "ROWLOCK_DATABASE_URL"
+
+
+class PoolRefused(RowlockError):
+    """The WorkerPool can never become a Deployment as it is."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class PoolIdentity:
+    """Which WorkerPool it is for."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class SecretKey:
+    """One entry of a Secret in the pool's namespace."""
+
+    name: str
+    key: str = "url"
+
+
+def deployment(
+    pool: PoolIdentity,
+    spec: WorkerPoolSpec,
+    *,
+    replicas: int,
+    database: SecretKey | None,
+    log_format: str = "json",
+) -> dict[str, Any]:
+    """Return the Deployment of a pool.
+
+    Parameters
+    ----------
+    database
+        The Secret with the database URL, if the pool or the installation names one.
+
+    Raises
+    ------
+    PoolRefused
+        Its workers would not know their database, or the podTemplate has no valid shape.
+    """
+    template = _template(pool, spec, database, log_format)
+    return {
+        "apiVersion": DEPLOYMENTS.api_version,
+        "kind": DEPLOYMENTS.kind,
+        "metadata": _metadata(pool),
+        "spec": {
+            "replicas": replicas,
+            "revisionHistoryLimit": 3,
+            "selector": {"matchLabels": labels.selector_labels(pool.name)},
+            # A new Pod is ready before an old one begins to drain.
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1},
+            },
+            "template": template,
+        },
+    }
+
+
+def disruption_budget(pool: PoolIdentity) -> dict[str, Any]:
+    """Return the PodDisruptionBudget of a pool: one Pod at a time may go, also the only one."""
+    return {
+        "apiVersion": DISRUPTION_BUDGETS.api_version,
+        "kind": DISRUPTION_BUDGETS.kind,
+        "metadata": _metadata(pool),
+        "spec": {
+            "maxUnavailable": 1,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": labels.selector_labels(pool.name)},
+        },
+    }
+
+
+def _metadata(pool: PoolIdentity) -> dict[str, Any]:
+    return {
+        "name": labels.object_name(pool.name),
+        "namespace": pool.namespace,
+        "labels": labels.labels(pool.name),
+        "ownerReferences": [labels.owner(pool.name, pool.uid)],
+    }
+
+
+def _template(
+    pool: PoolIdentity, spec: WorkerPoolSpec, database: SecretKey | None, log_format: str
+) -> dict[str, Any]:
+    generated = {
+        "metadata": {
+            "labels": labels.labels(pool.name),
+            "annotations": {"kubectl.kubernetes.io/default-container": CONTAINER},
+        },
+        "spec": _pod(pool, spec, database, log_format),
+    }
+    template = merge(generated, spec.pod_template or {})
+    # The selector must go on finding the Pods, whatever the template says.
+    template["metadata"] = merge(
+        template.get("metadata") or {}, {"labels": labels.labels(pool.name)}
+    )
+    _check(template)
+    return template
+
+
+def _check(template: dict[str, Any]) -> None:
+    containers = template["spec"].get("containers") if isinstance(template["spec"], dict) else None
+    worker = next((c for c in containers or () if c.get("name") == CONTAINER), None)
+    if worker is None:
+        raise PoolRefused("InvalidPodTemplate", f"podTemplate must keep the container {CONTAINER}")
+    if not any(variable.get("name") == _DATABASE_VARIABLE for variable in worker.get("env") or ()):
+        raise PoolRefused(
+            "NoDatabase", "no databaseSecretRef here, and the installation names no Secret either"
+        )
+
+
+def _pod(
+    pool: PoolIdentity, spec: WorkerPoolSpec, database: SecretKey | None, log_format: str
+) -> dict[str, Any]:
+    pod: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": spec.drain.deadline_seconds + _GRACE_AFTER_DRAIN,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_worker(pool, spec, database, log_format)],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+    }
+    if spec.service_account_name:
+        pod["serviceAccountName"] = spec.service_account_name
+    return pod
+
+
+def _worker(
+    pool: PoolIdentity, spec: WorkerPoolSpec, database: SecretKey | None, log_format: str
+) -> dict[str, Any]:
+    return {
+        "name": CONTAINER,
+        "image": spec.image,
+        "command": ["rowlock", "worker"],
+        "env": _environment(pool, spec, database, log_format),
+        "ports": [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}],
+        "livenessProbe": _probe(period=10, failures=6),
+        "readinessProbe": _probe(period=2, failures=3),
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108  inside the container
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+
+
+def _probe(*, period: int, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": "/livez", "port": METRICS_PORT},
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def _environment(
+    pool: PoolIdentity, spec: WorkerPoolSpec, database: SecretKey | None, log_format: str
+) -> list[dict[str, Any]]:
+    values = {
+        "ROWLOCK_POOL": pool.name,
+        "ROWLOCK_NAMESPACE": pool.namespace,
+        "ROWLOCK_SLOTS": spec.slots_per_worker,
+        "ROWLOCK_PROCESSES": spec.processes_per_worker,
+        "ROWLOCK_LEASE_SECONDS": spec.lease.duration_seconds,
+        "ROWLOCK_RENEW_SECONDS": spec.lease.renew_period_seconds,
+        "ROWLOCK_STALL_CEILING_SECONDS": spec.stall_ceiling_seconds,
+        "ROWLOCK_DRAIN_SECONDS": spec.drain.deadline_seconds,
+        "ROWLOCK_CONTAINER": CONTAINER,
+        "ROWLOCK_BUILD": spec.image,
+        "ROWLOCK_METRICS_PORT": METRICS_PORT,
+        "ROWLOCK_LOG_FORMAT": log_format,
+    }
+    fields = {
+        "ROWLOCK_POD_NAME": "metadata.name",
+        "ROWLOCK_POD_UID": "metadata.uid",
+        "ROWLOCK_NODE": "spec.nodeName",
+    }
+    env: list[dict[str, Any]] = [
+        {"name": name, "value": str(value)} for name, value in values.items() if value is not None
+    ]
+    env += [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        for name, path in fields.items()
+    ]
+    if database:
+        reference = {"name": database.name, "key": database.key}
+        env.append({"name": _DATABASE_VARIABLE, "valueFrom": {"secretKeyRef": reference}})
+    return env

@@ -1,0 +1,218 @@
+"""All parts of one operator, wired together.
+
+Each loop has a database connection of its own, so that none waits for another's statement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rowlock.store.connection import Connection
+from rowlock_operator import metrics as m
+from rowlock_operator.intake.admission import Admission, Outlets
+from rowlock_operator.intake.catalog import Catalog
+from rowlock_operator.intake.config_maps import ConfigMaps
+from rowlock_operator.intake.departures import DepartureReport, Departures
+from rowlock_operator.intake.dispatch import Dispatch
+from rowlock_operator.intake.inbox import Inbox
+from rowlock_operator.intake.lookups import Lookups
+from rowlock_operator.intake.recall import Recall
+from rowlock_operator.intake.seen import Seen
+from rowlock_operator.intake.source import Handover
+from rowlock_operator.intake.sweep import Sweep, SweepOutlets, SweepReport, SweepSettings
+from rowlock_operator.intake.waiting import Waiting
+from rowlock_operator.kube.client import KubeClient, Lane
+from rowlock_operator.kube.specs.deployment import SecretKey
+from rowlock_operator.lifecycle.health import Health
+from rowlock_operator.lifecycle.loops import Loop, every
+from rowlock_operator.lifecycle.upkeep import Upkeep
+from rowlock_operator.mirror.announcer import Announcer
+from rowlock_operator.mirror.desk import StatusDesk
+from rowlock_operator.mirror.mirror import Mirror, MirrorReport, MirrorSettings
+from rowlock_operator.mirror.noticeboard import NoticeBoard
+from rowlock_operator.pools.agents import Agents
+from rowlock_operator.pools.deployments import Deployments
+from rowlock_operator.pools.pools import Pools
+from rowlock_operator.settings import OperatorSettings
+
+_BEAT_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """The database connections of one operator."""
+
+    intake: Connection
+    mirror: Connection
+    sweep: Connection
+    upkeep: Connection
+    pools: Connection
+
+    async def close(self) -> None:
+        """Close all of them."""
+        for connection in (self.intake, self.mirror, self.sweep, self.upkeep, self.pools):
+            await connection.close()
+
+
+class Assembly:
+    """The parts, and the loops that drive them."""
+
+    def __init__(
+        self,
+        settings: OperatorSettings,
+        client: KubeClient,
+        connections: Connections,
+        *,
+        cluster: str,
+        metrics: m.Metrics,
+        health: Health,
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._metrics = metrics
+        self._health = health
+        self._wire_mirror(client, connections, cluster)
+        self._wire_intake(client, connections, cluster)
+        self._wire_pools(client, connections)
+        self.upkeep = Upkeep(connections.upkeep, metrics, health)
+
+    def loops(self) -> list[Loop]:
+        """Return all loops."""
+        settings = self._settings
+        return [
+            Loop("intake", self.dispatch.run_once, self.dispatch.pause),
+            Loop("sweep", self._sweep_once, self._until_next_sweep),
+            Loop("departures", self.departures.run_once, self._until_departure),
+            Loop("mirror", self.mirror.run_once, self._until_change),
+            Loop("agents", self.agents.run_once, every(0.5)),
+            Loop("pools", self.pools.run_once, every(settings.pool_period_seconds)),
+            Loop("upkeep", self.upkeep.run_once, every(1.0)),
+            Loop("beat", self._beat, self._nothing),
+        ]
+
+    async def flush(self) -> None:
+        """Bring to its end what is under way, as far as that works at once."""
+        await self.dispatch.run_once()
+        await self.notices.run_once()
+        report = await self.mirror.run_once()
+        while report.shown:
+            report = await self.mirror.run_once()
+        await self.announcer.drain()
+
+    def _wire_mirror(self, client: KubeClient, connections: Connections, cluster: str) -> None:
+        settings, metrics = self._settings, self._metrics
+        self.desk = StatusDesk(client, metrics)
+        self.notices = NoticeBoard(self.desk)
+        self.announcer = Announcer(client, metrics, normal=settings.normal_events)
+        self.departures = Departures(client, connections.sweep, cluster=cluster, metrics=metrics)
+        self.mirror = Mirror(
+            connections.mirror,
+            self.desk,
+            self.announcer,
+            gone=self.departures,
+            metrics=metrics,
+            settings=MirrorSettings(delay=settings.show_delay_seconds),
+        )
+
+    def _wire_intake(self, client: KubeClient, connections: Connections, cluster: str) -> None:
+        settings, metrics = self._settings, self._metrics
+        self.handover = Handover()
+        self.catalog = Catalog(client, namespaces=settings.namespaces)
+        waiting = Waiting()
+        lookups = Lookups(self.catalog, ConfigMaps(client), settings.run_defaults)
+        outlets = Outlets(
+            statuses=self.desk,
+            notices=self.notices,
+            departures=self.departures,
+            waiting=waiting,
+        )
+        admission = Admission(
+            connections.intake, lookups, outlets, cluster=cluster, metrics=metrics
+        )
+        self.inbox = Inbox(admission, metrics)
+        recall = Recall(client, self.inbox, waiting)
+        self.dispatch = Dispatch(self.handover, self.inbox, self.catalog, recall, tell=self._tell)
+        self.sweep = Sweep(
+            client,
+            connections.sweep,
+            SweepSettings(
+                cluster=cluster,
+                namespaces=settings.namespaces,
+                percent=settings.max_vanished_percent,
+            ),
+            SweepOutlets(
+                inbox=self.inbox,
+                departures=self.departures,
+                notices=self.notices,
+                waits_in_mirror=self.mirror.waits,
+            ),
+            metrics,
+        )
+
+    def _wire_pools(self, client: KubeClient, connections: Connections) -> None:
+        settings = self._settings
+        self.agents = Agents(
+            client, self.catalog, self._metrics, default_pool=settings.run_defaults.pool
+        )
+        deployments = Deployments(
+            client,
+            namespaces=settings.namespaces,
+            database=_secret(settings.worker_database_secret),
+            log_format=settings.log_format,
+        )
+        self.pools = Pools(client, connections.pools, self.catalog, deployments, self._metrics)
+
+    def _tell(self, news: Sequence[Seen]) -> None:
+        self.agents.mark(news)
+
+    async def _sweep_once(self) -> SweepReport:
+        self.dispatch.appeared(await self.catalog.refresh())
+        self.agents.mark_all()
+        return await self.sweep.run_once()
+
+    async def _until_next_sweep(self, _report: SweepReport) -> None:
+        """Wait for the next sweep; an outage of the API server that ended is one more reason."""
+        self._client.recovered.clear()
+        pause = every(self._settings.sweep_seconds, jitter=0.1)
+        waits = {
+            asyncio.ensure_future(pause(None)),
+            asyncio.ensure_future(self._client.recovered.wait()),
+        }
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _until_departure(self, _report: DepartureReport) -> None:
+        if not len(self.departures):
+            await self.departures.wait()
+
+    async def _until_change(self, report: MirrorReport) -> None:
+        if not report.shown:
+            await asyncio.sleep(0.1)
+
+    async def _beat(self) -> None:
+        """Note that the loop turns, how late it is, and the gauges that nobody else sets."""
+        began = time.monotonic()
+        await asyncio.sleep(_BEAT_SECONDS)
+        self._health.ticked_at = time.monotonic()
+        self._health.lag = max(0.0, self._health.ticked_at - began - _BEAT_SECONDS)
+        self._metrics.show(m.LOOP_LAG, self._health.lag, "main")
+        self._metrics.show(m.DATABASE_UP, float(self._health.database_up))
+        for lane in Lane:
+            self._metrics.show(m.API_RATE, self._client.rate(lane), lane.value)
+
+    async def _nothing(self, _report: Any) -> None:
+        return
+
+
+def _secret(given: str) -> SecretKey | None:
+    if not given:
+        return None
+    name, _, key = given.partition("/")
+    return SecretKey(name, key or "url")

@@ -1,0 +1,234 @@
+"""Every metric of the operator, in one table; `docs/reference/` is generated from it.
+
+Labels have small closed sets of values, or are namespaces: never the name or uid of a run.
+All names start with `rowlock_operator_`, so that sums over workers and operator do not double.
+Ages are exported as timestamps: an age would stand still together with the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+
+from rowlock.states import FailureReason, FenceReason, FinalStatus
+
+Kind = Literal["counter", "gauge", "histogram"]
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row of the table.
+
+    Parameters
+    ----------
+    name
+        As scraped, unit and `_total` included.
+    values
+        Known values of the label, exported as zero from the start; empty for open sets.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+
+
+TABLE: dict[str, Metric] = {}
+
+
+def _row(name: str, kind: Kind, text: str, *labels: str, values: Sequence[str] = ()) -> Metric:
+    metric = Metric(f"rowlock_operator_{name}", kind, text, labels, tuple(values))
+    TABLE[metric.name] = metric
+    return metric
+
+
+WATCH_EVENTS = _row("watch_events_total", "counter", "Objects that the watches reported.", "kind")
+WATCH_ECHOES = _row(
+    "watch_echoes_total",
+    "counter",
+    "Of these, the ones dropped at once: nothing in them was new.",
+    "kind",
+)
+WATCH_LAST_EVENT = _row(
+    "watch_last_event_timestamp_seconds", "gauge", "When a watch last reported an object."
+)
+INBOX_RUNS = _row("inbox_runs", "gauge", "AgentRuns seen and not yet in the database.")
+INTAKE = _row(
+    "intake_total",
+    "counter",
+    "AgentRuns by what intake made of them.",
+    "outcome",
+    values=("enqueued", "known", "waits", "refused", "duplicate", "cancelled"),
+)
+INTAKE_SECONDS = _row("intake_flush_seconds", "histogram", "Duration of one flush of the inbox.")
+WAITING_RUNS = _row(
+    "waiting_runs", "gauge", "AgentRuns that wait for an Agent, a WorkerPool or an input."
+)
+DEPARTED = _row(
+    "departed_total", "counter", "AgentRuns found deleted, whose runs were cancelled or let go."
+)
+STATUS_WRITES = _row(
+    "status_writes_total",
+    "counter",
+    "Attempts to show a status, by outcome.",
+    "outcome",
+    values=("written", "unchanged", "superseded", "gone", "parked", "failed"),
+)
+STATUS_PARKED = _row(
+    "status_parked_runs", "gauge", "Runs whose status the API server refuses: a bug to report."
+)
+MIRROR_BACKLOG = _row("mirror_backlog_changes", "gauge", "Changes read and not yet shown.")
+MIRROR_OLDEST = _row(
+    "mirror_oldest_change_timestamp_seconds",
+    "gauge",
+    "Time of the oldest change not yet shown; 0 for none.",
+)
+MIRROR_LAG = _row("mirror_lag_seconds", "histogram", "From a change in the database to its status.")
+EVENTS = _row(
+    "events_total",
+    "counter",
+    "Kubernetes Events by outcome.",
+    "outcome",
+    values=("written", "exists", "dropped", "failed"),
+)
+TAKEOVERS = _row(
+    "takeovers_total",
+    "counter",
+    "Takeovers shown, by how the worker was lost.",
+    "reason",
+    values=[reason.value for reason in FenceReason if reason is not FenceReason.LEFT],
+)
+RUNS_STARTED = _row("runs_started_total", "counter", "Runs shown as started for the first time.")
+RUNS_FINISHED = _row(
+    "runs_finished_total",
+    "counter",
+    "Runs shown as finished.",
+    "status",
+    values=[status.name.capitalize() for status in FinalStatus],
+)
+RUNS_FAILED = _row(
+    "runs_failed_total",
+    "counter",
+    "Runs shown as failed, by reason.",
+    "reason",
+    values=[reason.value for reason in FailureReason],
+)
+SWEEPS = _row(
+    "sweeps_total", "counter", "Sweeps by outcome.", "outcome", values=("done", "held", "failed")
+)
+SWEEP_REPAIRS = _row(
+    "sweep_repairs_total",
+    "counter",
+    "What sweeps found and mended; a steady rise means that the watch misses things.",
+    "kind",
+    values=("enqueued", "vanished", "behind", "row_missing", "cancel"),
+)
+SWEEP_SECONDS = _row("sweep_seconds", "histogram", "Duration of one sweep.")
+SWEEP_LAST = _row(
+    "sweep_last_success_timestamp_seconds", "gauge", "When a sweep last came to its end."
+)
+SWEEP_HELD = _row("sweep_held", "gauge", "1 while a sweep refuses to cancel so many runs at once.")
+API_REQUESTS = _row(
+    "api_requests_total",
+    "counter",
+    "Requests to the API server; code 0 is no answer.",
+    "lane",
+    "code",
+)
+API_RATE = _row("api_rate_limit", "gauge", "Requests a second that a lane may make now.", "lane")
+POOL_REPLICAS = _row(
+    "pool_replicas", "gauge", "Pods of a WorkerPool.", "namespace", "pool", "state"
+)
+POOL_RUNS = _row("pool_runs", "gauge", "Runs of a WorkerPool.", "namespace", "pool", "state")
+POOL_OLDEST = _row(
+    "pool_oldest_run_timestamp_seconds",
+    "gauge",
+    "Since when the oldest claimable run waits; 0 for none.",
+    "namespace",
+    "pool",
+)
+RECONCILES = _row(
+    "reconciles_total",
+    "counter",
+    "Agents and WorkerPools brought in line.",
+    "kind",
+    "result",
+)
+ROUNDS = _row("rounds_total", "counter", "Rounds of each loop, by result.", "loop", "result")
+UPKEEP = _row(
+    "upkeep_runs_total",
+    "counter",
+    "Runs moved by upkeep.",
+    "kind",
+    values=("requeued", "delayed", "failed", "cancelled", "expired", "woken"),
+)
+FENCED = _row("fenced_workers_total", "counter", "Workers fenced because their lease ran out.")
+DATABASE_UP = _row("database_up", "gauge", "1 while PostgreSQL answers.")
+LOOP_LAG = _row("loop_lag_seconds", "gauge", "How late an event loop wakes up.", "loop")
+INFO = _row("build_info", "gauge", "Always 1.", "version")
+
+
+class Metrics:
+    """The metrics of one operator; several may live in one process, as in tests."""
+
+    def __init__(self) -> None:
+        # A `_created` series beside each counter doubles the scrape and tells nobody anything.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        self._collectors = {name: self._collector(metric) for name, metric in TABLE.items()}
+
+    def add(self, metric: Metric, *labels: str, by: float = 1) -> None:
+        """Raise a counter."""
+        collector = self._collectors[metric.name]
+        assert isinstance(collector, Counter)  # noqa: S101
+        (collector.labels(*labels) if labels else collector).inc(by)
+
+    def show(self, metric: Metric, value: float, *labels: str) -> None:
+        """Set a gauge."""
+        collector = self._collectors[metric.name]
+        assert isinstance(collector, Gauge)  # noqa: S101
+        (collector.labels(*labels) if labels else collector).set(value)
+
+    def observe(self, metric: Metric, value: float) -> None:
+        """Put a value into a histogram."""
+        collector = self._collectors[metric.name]
+        assert isinstance(collector, Histogram)  # noqa: S101
+        collector.observe(value)
+
+    def forget(self, metric: Metric, *labels: str) -> None:
+        """Drop one combination of labels, as of a deleted pool."""
+        collector = self._collectors[metric.name]
+        if labels in collector._metrics:
+            collector.remove(*labels)
+
+    def value(self, metric: Metric, *labels: str) -> float:
+        """Return the present value of a counter or gauge, 0 if it was never touched."""
+        named = dict(zip(metric.labels, labels, strict=True))
+        return self.registry.get_sample_value(metric.name, named) or 0.0
+
+    def text(self) -> bytes:
+        """Return all of them as Prometheus scrapes them."""
+        return generate_latest(self.registry)
+
+    def _collector(self, metric: Metric) -> Counter | Gauge | Histogram:
+        if metric.kind == "histogram":
+            return Histogram(
+                metric.name, metric.help, metric.labels, registry=self.registry, buckets=_SECONDS
+            )
+        make = Counter if metric.kind == "counter" else Gauge
+        collector = make(metric.name, metric.help, metric.labels, registry=self.registry)
+        for value in metric.values:
+            collector.labels(value)
+        return collector

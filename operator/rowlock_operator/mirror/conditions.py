@@ -1,0 +1,102 @@
+"""The seven conditions of a run that has a row; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rowlock.states import ConditionType, FinalStatus, Place, TimerReason, WaitReason
+from rowlock.store.types import RunSnapshot
+from rowlock_operator.kube.conditions import Condition
+from rowlock_operator.mirror.leases import Change
+
+_IN_PROGRESS = "InProgress"
+
+
+def run_conditions(snapshot: RunSnapshot, takeover: Change | None) -> Iterator[Condition]:
+    """Yield all conditions of the run.
+
+    Parameters
+    ----------
+    takeover
+        The last one, if there was any.
+    """
+    yield Condition(
+        ConditionType.ACCEPTED,
+        True,
+        "Enqueued",
+        f"run {snapshot.run_id} is in the database",
+        snapshot.created_at,
+    )
+    yield running(snapshot)
+    yield Condition(ConditionType.SUSPENDED, False, "NotSuspended", at=snapshot.created_at)
+    yield Condition(
+        ConditionType.AWAITING_APPROVAL, False, "NoOpenQuestion", at=snapshot.created_at
+    )
+    yield resumed(snapshot, takeover)
+    yield from _end(snapshot)
+
+
+def running(snapshot: RunSnapshot) -> Condition:
+    """Return whether a worker holds the run, else why none does."""
+    type_ = ConditionType.RUNNING
+    if snapshot.place is Place.FINAL:
+        return Condition(type_, False, "Finished", at=snapshot.finished_at)
+    if snapshot.place is Place.LEASE:
+        held = f"held by {snapshot.worker}, epoch {snapshot.epoch}"
+        if snapshot.cancel_asked:
+            return Condition(
+                type_, True, "Cancelling", f"cancel asked; {held}", snapshot.claimed_at
+            )
+        return Condition(type_, True, "LeaseHeld", held, snapshot.claimed_at)
+    return Condition(type_, False, waits_for(snapshot), _waiting(snapshot), snapshot.ready_at)
+
+
+def resumed(snapshot: RunSnapshot, takeover: Change | None) -> Condition:
+    """Return whether the run was ever taken over; once True it stays so."""
+    if takeover is None:
+        return Condition(ConditionType.RESUMED, False, "NotTakenOver", at=snapshot.created_at)
+    message = (
+        f"takeover {takeover.takeovers} of {takeover.max_takeovers}: "
+        f"from {takeover.from_worker} to {takeover.to_worker}, resumed at step {takeover.step}"
+    )
+    return Condition(
+        ConditionType.RESUMED, True, takeover.reason or "TakenOver", message, takeover.at
+    )
+
+
+def waits_for(snapshot: RunSnapshot) -> WaitReason:
+    """Return why a run that is neither held nor final does not run."""
+    if snapshot.place is Place.BACKLOG:
+        return WaitReason.CONCURRENCY_LIMIT
+    if snapshot.place is Place.PARKED:
+        return WaitReason.SUSPENDED
+    if snapshot.place is Place.TIMER:
+        retry = snapshot.timer_reason == TimerReason.RETRY_BACKOFF
+        return WaitReason.RETRY_BACKOFF if retry else WaitReason.TAKEOVER_BACKOFF
+    return WaitReason.WAITING_FOR_WORKER
+
+
+def verdict(snapshot: RunSnapshot) -> str:
+    """Return in one word how a final run ended."""
+    if snapshot.status is FinalStatus.SUCCEEDED:
+        return "Degraded" if snapshot.outcome == "degraded" else "Completed"
+    if snapshot.status is FinalStatus.CANCELLED:
+        return "Cancelled"
+    return snapshot.reason or "Failed"
+
+
+def _waiting(snapshot: RunSnapshot) -> str:
+    if snapshot.due_at:
+        return f"not before {snapshot.due_at:%Y-%m-%dT%H:%M:%SZ}"
+    return ""
+
+
+def _end(snapshot: RunSnapshot) -> Iterator[Condition]:
+    finished, succeeded = ConditionType.FINISHED, ConditionType.SUCCEEDED
+    if snapshot.place is not Place.FINAL:
+        yield Condition(finished, False, _IN_PROGRESS, at=snapshot.created_at)
+        yield Condition(succeeded, None, _IN_PROGRESS, at=snapshot.created_at)
+        return
+    why, message, at = verdict(snapshot), snapshot.message or "", snapshot.finished_at
+    yield Condition(finished, True, why, message, at)
+    yield Condition(succeeded, snapshot.status is FinalStatus.SUCCEEDED, why, message, at)

@@ -1,0 +1,232 @@
+"""Shows what changed in the database: the loop from `run_change` to statuses and Events.
+
+A change is deleted when its run's status stands on the API server, never before, and exactly
+that row: numbers of changes may become visible out of order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import structlog
+
+from rowlock.clock import Clock, SystemClock
+from rowlock.states import ChangeKind, FinalStatus
+from rowlock.store import changes as store
+from rowlock.store.connection import Connection
+from rowlock.store.types import Change, RunId, RunSnapshot
+from rowlock_operator import metrics as m
+from rowlock_operator.intake.seen import ObjectKey
+from rowlock_operator.kube.errors import KubeError
+from rowlock_operator.mirror.announcements import announcement
+from rowlock_operator.mirror.announcer import Announcer
+from rowlock_operator.mirror.backlog import Backlog, Entry
+from rowlock_operator.mirror.conditions import verdict
+from rowlock_operator.mirror.desk import Shown, StatusDesk
+from rowlock_operator.mirror.leases import changes_of, last_takeover
+from rowlock_operator.mirror.status import run_status
+
+log = structlog.get_logger(__name__)
+
+_PAGE = 500
+_MOST_WAITING = 5000
+_LOOK_BACK_SECONDS = 1.0
+_PARKED_SECONDS = 600.0
+
+
+class Gone(Protocol):
+    """Takes in runs whose object is not there any more."""
+
+    def suspect(self, key: ObjectKey) -> None:
+        """Have it looked at."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorSettings:
+    """How the mirror works.
+
+    Parameters
+    ----------
+    delay
+        Seconds that a change which is not urgent waits for more of its run.
+    batch
+        Runs shown in one round; a takeover may have to wait for a round to end.
+    """
+
+    delay: float = 0.3
+    batch: int = 100
+    poll_seconds: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorReport:
+    """What one round did."""
+
+    read: int = 0
+    shown: int = 0
+    failed: int = 0
+    left: int = 0
+
+
+class Mirror:
+    """Reads changes, shows their runs, deletes the changes."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        desk: StatusDesk,
+        announcer: Announcer,
+        *,
+        gone: Gone,
+        metrics: m.Metrics,
+        settings: MirrorSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._connection = connection
+        self._desk = desk
+        self._announcer = announcer
+        self._gone = gone
+        self._metrics = metrics
+        self._settings = settings or MirrorSettings()
+        self._clock = clock or SystemClock()
+        self._backlog = Backlog(delay=self._settings.delay)
+        self._after = 0
+        self._looked_back_at = float("-inf")
+        self._parked: set[RunId] = set()
+        self.shown_at: float | None = None
+
+    def waits(self, run_id: RunId) -> bool:
+        """Tell whether a change of the run was read and not shown yet."""
+        return run_id in self._backlog
+
+    async def run_once(self) -> MirrorReport:
+        """Read what is new and show what is due."""
+        read = await self._read()
+        due = self._backlog.due(now=self._clock.monotonic(), limit=self._settings.batch)
+        shown = await self._show(due) if due else 0
+        self._measure()
+        return MirrorReport(read, shown, len(due) - shown, self._backlog.runs)
+
+    async def _read(self) -> int:
+        """Read changes after the last one seen, and once a second from the beginning.
+
+        A lower number may be committed later than a higher one.
+        """
+        now = self._clock.monotonic()
+        if now - self._looked_back_at >= _LOOK_BACK_SECONDS:
+            self._after, self._looked_back_at = 0, now
+        new = 0
+        while len(self._backlog) < _MOST_WAITING:
+            page = await store.unshown(self._connection, limit=_PAGE, after=self._after)
+            new += self._backlog.add(page, now=now)
+            if page:
+                self._after = page[-1].seq
+            if len(page) < _PAGE:
+                break
+        return new
+
+    async def _show(self, due: list[Entry]) -> int:
+        snapshots = await store.snapshots(self._connection, [entry.run_id for entry in due])
+        work = [(entry, tuple(entry.changes.values())) for entry in due]
+        done = await asyncio.gather(
+            *(self._show_one(changes, snapshots.get(entry.run_id)) for entry, changes in work)
+        )
+        shown = [
+            (entry.run_id, [change.seq for change in changes])
+            for (entry, changes), ok in zip(work, done, strict=True)
+            if ok
+        ]
+        await store.shown(self._connection, [seq for _, seqs in shown for seq in seqs])
+        for run_id, seqs in shown:
+            self._backlog.done(run_id, seqs)
+        return len(shown)
+
+    async def _show_one(self, changes: tuple[Change, ...], snapshot: RunSnapshot | None) -> bool:
+        if snapshot is None:  # unlinked meanwhile: there is nobody to show it to
+            return True
+        run_id = snapshot.run_id
+        key = ObjectKey(snapshot.namespace, snapshot.name, snapshot.uid)
+        fresh = not all(_is_first_hand(change, snapshot) for change in changes)
+        try:
+            shown = await self._desk.show(
+                key, lambda before: self._status(snapshot, before), fresh=fresh
+            )
+        except KubeError as error:
+            wait = self._backlog.retry(run_id, now=self._clock.monotonic())
+            log.warning(
+                "A status could not be shown yet", run=str(key), error=str(error), wait=wait
+            )
+            return False
+        except Exception:
+            # One run that cannot be shown must not hold up all others.
+            log.exception("A status could not be built", run=str(key))
+            shown = Shown.PARKED
+        return self._settle(key, changes, snapshot, shown)
+
+    def _status(self, snapshot: RunSnapshot, before: Mapping[str, Any]) -> dict[str, Any] | None:
+        if int(before.get("revision") or 0) > snapshot.revision:
+            return None
+        generation = max(
+            snapshot.generation,
+            self._desk.generation(snapshot.uid),
+            int(before.get("observedGeneration") or 0),
+        )
+        return run_status(snapshot, generation=generation, before=before, now=datetime.now(UTC))
+
+    def _settle(
+        self, key: ObjectKey, changes: tuple[Change, ...], snapshot: RunSnapshot, shown: Shown
+    ) -> bool:
+        if shown is Shown.PARKED:
+            self._parked.add(snapshot.run_id)
+            self._backlog.retry(snapshot.run_id, now=self._clock.monotonic(), floor=_PARKED_SECONDS)
+            return False
+        self._parked.discard(snapshot.run_id)
+        if shown is Shown.GONE:
+            self._gone.suspect(key)
+            return True
+        if shown is Shown.WRITTEN:
+            self.shown_at = time.monotonic()
+            self._count(changes, snapshot)
+        self._announce(changes, snapshot)
+        return True
+
+    def _announce(self, changes: tuple[Change, ...], snapshot: RunSnapshot) -> None:
+        for change in changes:
+            said = announcement(change, snapshot) if _is_first_hand(change, snapshot) else None
+            if said:
+                self._announcer.announce(said)
+
+    def _count(self, changes: tuple[Change, ...], snapshot: RunSnapshot) -> None:
+        for change in changes:
+            if not _is_first_hand(change, snapshot):
+                continue
+            self._metrics.observe(m.MIRROR_LAG, max(0.0, time.time() - change.at.timestamp()))
+            if change.kind is ChangeKind.CLAIMED and change.epoch == 1:
+                self._metrics.add(m.RUNS_STARTED)
+            elif change.kind is ChangeKind.TAKEN_OVER:
+                takeover = last_takeover(changes_of(snapshot))
+                self._metrics.add(m.TAKEOVERS, takeover.reason if takeover else "Unknown")
+            elif change.kind is ChangeKind.ENDED and snapshot.status is not None:
+                self._metrics.add(m.RUNS_FINISHED, snapshot.status.name.capitalize())
+                if snapshot.status is FinalStatus.FAILED:
+                    self._metrics.add(m.RUNS_FAILED, verdict(snapshot))
+
+    def _measure(self) -> None:
+        oldest = self._backlog.oldest()
+        self._metrics.show(m.MIRROR_BACKLOG, len(self._backlog))
+        self._metrics.show(m.MIRROR_OLDEST, oldest.at.timestamp() if oldest else 0)
+        self._metrics.show(m.STATUS_PARKED, len(self._parked))
+
+
+def _is_first_hand(change: Change, snapshot: RunSnapshot) -> bool:
+    """Tell a change that happened from one made to have the same revision shown again.
+
+    What happens to a run raises its revision to the change's number in the same statement.
+    """
+    return change.seq <= snapshot.revision
