@@ -155,7 +155,7 @@ async def stub_worker(dsn: str, hold: float, stop: asyncio.Event) -> None:
         for run in await work.claim(store, worker=worker, pool=pool, token=token, limit=64) or ():
             end = Final(run.run_id, run.epoch, FinalStatus.SUCCEEDED, outcome="ok", result=b"1")
             held.append((now + hold, end))
-        finals = []
+        finals: list[Final] = []
         while held and held[0][0] <= now and len(finals) < 500:
             finals.append(held.popleft()[1])
         if finals:

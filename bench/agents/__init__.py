@@ -1,0 +1,1 @@
+"""Agents that the loads run: the examples, with what would measure something else taken out."""
