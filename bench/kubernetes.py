@@ -39,6 +39,7 @@ from rowlock.store.migrate import migrate
 from rowlock.store.types import Final, NewWorker
 from rowlock_operator.kube.client import KubeClient, Rates
 from rowlock_operator.kube.kubeconfig import load
+from rowlock_operator.kube.limiter import Limiter
 from rowlock_operator.kube.resources import AGENT_RUNS, AGENTS, WORKER_POOLS, Resource
 
 ROOT = Path(__file__).parent.parent
@@ -206,13 +207,14 @@ async def create(client: KubeClient, resource: Resource, name: str, spec: dict[s
     await client.create(resource.path(NAMESPACE), body)
 
 
-async def create_runs(client: KubeClient, count: int) -> None:
-    """Create AgentRuns as fast as the API server takes them."""
-    names = iter(range(count))
+async def create_runs(client: KubeClient, count: int, *, rate: float) -> None:
+    """Create AgentRuns at most at this rate, or as fast as the API server takes them."""
+    names, pace = iter(range(count)), Limiter(rate, burst=1)
     spec = {"agentRef": {"name": "instant"}, "input": {"text": json.dumps({"text": "x" * 300})}}
 
     async def creator() -> None:
         for number in names:
+            await pace.acquire()
             await create(client, AGENT_RUNS, f"run-{number:06}", spec)
 
     await asyncio.gather(*(creator() for _ in range(CREATORS)))
@@ -266,7 +268,7 @@ async def load_once(
     idle = cpu()
     await asyncio.sleep(IDLE_SECONDS)
     before, began = cpu(), time.monotonic()
-    await create_runs(client, options.runs)
+    await create_runs(client, options.runs, rate=options.rate)
     created = time.monotonic() - began
     await eventually(lambda: total("runs_finished_total") >= options.runs, "the end of the runs")
     wall = time.monotonic() - began
@@ -311,6 +313,7 @@ def main() -> None:
     )
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--worker", choices=("stub", "real"), default="stub")
+    parser.add_argument("--rate", type=float, default=5000, help="runs created a second at most")
     parser.add_argument("--hold", type=float, default=0, help="seconds a stub holds each run")
     parser.add_argument("--operators", type=int, default=1)
     parser.add_argument("--status-rate", type=float, default=1000)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
+import socket
+import urllib.request
 
 import pytest
 
@@ -192,3 +195,39 @@ async def test_a_worker_with_nothing_to_do_leaves_with_code_0(
     assert await bench.sql.fetchval("SELECT count(*) FROM rowlock.worker_live") == 0
     reasons = await bench.sql.fetch("SELECT fence_reason FROM rowlock.worker")
     assert [row["fence_reason"] for row in reasons] == ["Left"]
+
+
+async def test_metrics_tell_what_the_loops_did_and_the_probe_answers(bench: Bench) -> None:
+    worker = bench.worker("--metrics-port", str(port := free_port()))
+    runs = await bench.enqueue("walker", count=3, steps=2)
+    for run in runs:
+        await bench.final(run)
+    page = await eventually(
+        lambda: asyncio.to_thread(
+            fetch_if, f"http://127.0.0.1:{port}/metrics", "rowlock_steps_total 6.0"
+        ),
+        "the loop's report in /metrics",
+    )
+    for line in (
+        'rowlock_runs_finished_total{reason="",status="Succeeded"} 3.0',
+        "rowlock_runs_claimed_total 3.0",
+        'rowlock_slots{process="0"} 256.0',
+        'rowlock_takeovers_total{reason="WorkerDied"} 0.0',
+    ):
+        assert line in page
+    assert await asyncio.to_thread(fetch_if, f"http://127.0.0.1:{port}/livez", "ok")
+    assert worker.process.poll() is None
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def fetch_if(url: str, expected: str) -> str | None:
+    """Return the page at `url` if it holds `expected`."""
+    with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310  our own port
+        text = response.read().decode()
+    return text if expected in text else None

@@ -143,7 +143,9 @@ def worker(  # noqa: PLR0913, PLR0917  one parameter a flag
     connect_timeout: Annotated[
         float | None,
         typer.Option(
-            "--connect-timeout", help="Seconds to wait for an absent PostgreSQL at the start."
+            "--connect-timeout",
+            "--connect-timeout-seconds",
+            help="For how long to wait for an absent PostgreSQL at the start.",
         ),
     ] = None,
     metrics_port: Annotated[

@@ -7,10 +7,19 @@ which alone speaks Prometheus: so a process that dies takes no counter with it b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    disable_created_metrics,
+    generate_latest,
+)
+
+from rowlock.states import FenceReason
 
 Kind = Literal["counter", "gauge"]
 
@@ -27,19 +36,22 @@ class Metric:
         `counter` or `gauge`.
     labels
         Names of its labels, each with a small closed set of values.
+    values
+        Known values of its one label, exported as zero from the start.
     """
 
     name: str
     kind: Kind
     help: str
     labels: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
 
 
 TABLE: dict[str, Metric] = {}
 
 
-def _row(name: str, kind: Kind, text: str, *labels: str) -> Metric:
-    TABLE[name] = Metric(name, kind, text, labels)
+def _row(name: str, kind: Kind, text: str, *labels: str, values: Iterable[str] = ()) -> Metric:
+    TABLE[name] = Metric(name, kind, text, labels, tuple(values))
     return TABLE[name]
 
 
@@ -47,8 +59,9 @@ RUNS_CLAIMED = _row("rowlock_runs_claimed_total", "counter", "Runs leased to thi
 CLAIMS = _row(
     "rowlock_claims_total",
     "counter",
-    "Claim statements: full, partial, empty, error, or held back (by loop lag).",
+    "Claim statements: full, partial, empty, error, or held_back (by loop lag).",
     "result",
+    values=("full", "partial", "empty", "error", "held_back"),
 )
 ADOPTED = _row(
     "rowlock_runs_adopted_total", "counter", "Runs found after a claim whose answer was lost."
@@ -66,6 +79,7 @@ TAKEOVERS = _row(
     "counter",
     "Runs taken over here from a worker that was lost, by how it was lost.",
     "reason",
+    values=(reason for reason in FenceReason if reason is not FenceReason.LEFT),
 )
 LOST_RUNS = _row(
     "rowlock_lost_runs_total", "counter", "Runs stopped here because another worker owns them."
@@ -107,8 +121,15 @@ PROCESS_ENDS = _row(
     "counter",
     "Loop processes that ended: left, fenced, died or stalled.",
     "how",
+    values=("left", "fenced", "died", "stalled"),
 )
-BEATS = _row("rowlock_beats_total", "counter", "Beats: accepted, refused or error.", "result")
+BEATS = _row(
+    "rowlock_beats_total",
+    "counter",
+    "Beats of loop processes: accepted or refused.",
+    "result",
+    values=("accepted", "refused"),
+)
 BEAT_AGE = _row(
     "rowlock_beat_age_seconds", "gauge", "Time since the last accepted beat was sent.", "process"
 )
@@ -156,6 +177,7 @@ class Exporter:
     """All metrics of one worker, as Prometheus scrapes them."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._counters = {
             row.name: Counter(row.name, row.help, row.labels, registry=self.registry)
@@ -167,6 +189,9 @@ class Exporter:
             for row in TABLE.values()
             if row.kind == "gauge"
         }
+        for row in TABLE.values():
+            for value in row.values:
+                self._counters[row.name].labels(value)
 
     def add(self, added: list[tuple[tuple[str, ...], float]]) -> None:
         """Add the counters that a `Tally` returned."""

@@ -38,19 +38,21 @@ class WorkerSettings(DatabaseSettings):
     Parameters
     ----------
     pool, namespace
-        The WorkerPool it serves.
+        Name and namespace of the WorkerPool that it serves.
     processes
         Loop processes; default one per core.
     slots
         Runs at once over all loop processes.
-    lease_seconds, renew_seconds
-        Lease duration and time between beats; a lease must outlive three beats.
+    lease_seconds
+        For how long a silent worker keeps its runs; a lease must outlive three beats.
+    renew_seconds
+        Time between two beats.
     stall_ceiling_seconds
         A loop that does not tick for so long is killed.
     drain_seconds
         After SIGTERM, how long runs may take to reach a step boundary.
     pod_name, pod_uid, container, node
-        Set from the downward API in a pod; empty elsewhere.
+        Who it is, from the downward API in a pod; empty elsewhere.
     instance
         Same over restarts of one worker, and different for two that run at once:
         a worker that boots fences earlier boots of its own instance.

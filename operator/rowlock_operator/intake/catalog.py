@@ -6,6 +6,7 @@ that was applied with it. So a name that is not known is looked up before a run 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from rowlock.clock import Clock, SystemClock
 from rowlock_operator.intake.agents import KnownAgent, known_agent
 from rowlock_operator.intake.seen import Seen, seen_from
 from rowlock_operator.kube.client import KubeClient
-from rowlock_operator.kube.errors import NotFound
+from rowlock_operator.kube.errors import Denied, NotFound
 from rowlock_operator.kube.resources import AGENTS, WORKER_POOLS, Resource
 
 Name = tuple[str, str]
@@ -76,13 +77,12 @@ class Catalog:
 
     async def look_up(self, agents: Iterable[Name], pools: Iterable[Name]) -> list[Seen]:
         """Ask the API server for the names that are not known, and return those it has."""
-        found = []
-        for resource, wanted in ((AGENTS, agents), (WORKER_POOLS, pools)):
-            for name in set(wanted) - self._seen[resource.kind].keys():
-                seen = await self._get(resource, name)
-                if seen and self.take(seen):
-                    found.append(seen)
-        return found
+        asked = [
+            self._get(resource, name)
+            for resource, wanted in ((AGENTS, agents), (WORKER_POOLS, pools))
+            for name in set(wanted) - self._seen[resource.kind].keys()
+        ]
+        return [seen for seen in await asyncio.gather(*asked) if seen and self.take(seen)]
 
     async def _get(self, resource: Resource, name: Name) -> Seen | None:
         key, now = (resource.kind, name), self._clock.monotonic()
@@ -90,7 +90,7 @@ class Catalog:
             return None
         try:
             item = await self._client.get(resource.path(*name))
-        except NotFound:
+        except (NotFound, Denied):
             self._missing = {k: until for k, until in self._missing.items() if until > now}
             self._missing[key] = now + _MISSING_SECONDS
             return None

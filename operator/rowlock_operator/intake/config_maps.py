@@ -8,7 +8,7 @@ from typing import Any
 
 from rowlock_operator.intake.inputs import ConfigMapKey
 from rowlock_operator.kube.client import KubeClient
-from rowlock_operator.kube.errors import NotFound
+from rowlock_operator.kube.errors import Denied, NotFound
 from rowlock_operator.kube.resources import CONFIG_MAPS
 
 
@@ -34,6 +34,7 @@ class ConfigMaps:
     async def _data(self, namespace: str, name: str) -> dict[str, Any]:
         try:
             item = await self._client.get(CONFIG_MAPS.path(namespace, name))
-        except NotFound:
+        except (NotFound, Denied):
+            # A missing right must not hold up every other run: this one waits and says so.
             return {}
         return item.get("data") or {}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import structlog
+
 from rowlock_operator.api.agentrun import AgentRunSpec
 from rowlock_operator.intake.catalog import Catalog
 from rowlock_operator.intake.config_maps import ConfigMaps
@@ -11,6 +13,8 @@ from rowlock_operator.intake.inputs import ConfigMapKey, source_of
 from rowlock_operator.intake.resolver import Refused, Resolution, Surroundings, parse, resolve
 from rowlock_operator.intake.seen import Seen
 from rowlock_operator.settings import RunDefaults
+
+log = structlog.get_logger(__name__)
 
 Entries = Mapping[tuple[str, ConfigMapKey], str | None]
 
@@ -39,8 +43,18 @@ class Lookups:
             (seen, it) for seen, it in parsed if isinstance(it, Refused)
         ]
         return refused + [
-            (seen, resolve(spec, self._around(seen, spec, entries))) for seen, spec in specs
+            (seen, it)
+            for seen, spec in specs
+            if (it := self._decide(seen, spec, entries)) is not None
         ]
+
+    def _decide(self, seen: Seen, spec: AgentRunSpec, entries: Entries) -> Resolution | None:
+        try:
+            return resolve(spec, self._around(seen, spec, entries))
+        except Exception:
+            # A bug that one object meets must not keep out all others; the sweep tries it again.
+            log.exception("An AgentRun could not be resolved", run=str(seen.key))
+            return None
 
     async def _look_up(self, specs: Sequence[tuple[Seen, AgentRunSpec]]) -> None:
         agents = {(seen.key.namespace, spec.agent_ref.name) for seen, spec in specs}

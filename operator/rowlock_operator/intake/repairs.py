@@ -9,6 +9,7 @@ from typing import Any
 from rowlock.states import Phase
 from rowlock.store.types import LinkedRun
 from rowlock_operator.intake.seen import ObjectKey
+from rowlock_operator.kube.errors import CRDsMissing
 
 _ENDED = frozenset({Phase.SUCCEEDED.value, Phase.FAILED.value, Phase.CANCELLED.value})
 #: So many at once are always believed: a percentage of few runs says nothing.
@@ -100,8 +101,16 @@ def compare(rows: Mapping[str, LinkedRun], listed: Iterable[Listed]) -> Findings
 
 
 def listed_in(table: Mapping[str, Any]) -> list[Listed]:
-    """Return the objects of one page of a list in the form of a Table."""
+    """Return the objects of one page of a list in the form of a Table.
+
+    Raises
+    ------
+    CRDsMissing
+        The installed definition is of another version.
+    """
     columns = {column["name"]: at for at, column in enumerate(table["columnDefinitions"])}
+    if not {"Phase", "Revision"} <= columns.keys():
+        raise CRDsMissing("the AgentRun definition has no column Revision: update rowlock-crds")
     phase, revision = columns["Phase"], columns["Revision"]
     return [
         Listed(_key(row), _metadata(row).get("generation", 0), *_cells(row, phase, revision))

@@ -76,12 +76,13 @@ def _merged(
 
 def timestamp(moment: datetime) -> str:
     """Return `moment` as Kubernetes writes it: UTC, whole seconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    # A status holds a dozen of them; strftime takes ten times as long.
+    return moment.astimezone(UTC).isoformat(timespec="seconds")[:19] + "Z"
 
 
 def micro_timestamp(moment: datetime) -> str:
     """Return `moment` as a MicroTime, as in `Event.eventTime`."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def condition_of(status: Mapping[str, Any], type_: str) -> Mapping[str, Any]:

@@ -34,6 +34,7 @@ from rowlock_operator.mirror.announcer import Announcer
 from rowlock_operator.mirror.desk import StatusDesk
 from rowlock_operator.mirror.mirror import Mirror, MirrorReport, MirrorSettings
 from rowlock_operator.mirror.noticeboard import NoticeBoard
+from rowlock_operator.mirror.scope import Scope
 from rowlock_operator.pools.agents import Agents
 from rowlock_operator.pools.deployments import Deployments
 from rowlock_operator.pools.pools import Pools
@@ -113,6 +114,7 @@ class Assembly:
             connections.mirror,
             self.desk,
             self.announcer,
+            scope=Scope(cluster, settings.namespaces),
             gone=self.departures,
             metrics=metrics,
             settings=MirrorSettings(delay=settings.show_delay_seconds),

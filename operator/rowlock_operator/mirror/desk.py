@@ -15,18 +15,21 @@ from dataclasses import dataclass, field
 from enum import StrEnum, unique
 from typing import Any
 
+import msgspec
 import structlog
 
+from rowlock.states import ConditionType
 from rowlock_operator import metrics as m
 from rowlock_operator.intake.seen import ObjectKey
 from rowlock_operator.kube.client import KubeClient
+from rowlock_operator.kube.conditions import holds
 from rowlock_operator.kube.errors import Conflict, Invalid, KubeError, NotFound, Rejected
 from rowlock_operator.kube.resources import AGENT_RUNS
 
 log = structlog.get_logger(__name__)
 
 FIELD_MANAGER = "rowlock-mirror"
-_CACHED = 20_000
+_CACHED = 10_000
 _TRIES = 4
 
 #: Builds the status from what stands there; None: what stands there is newer, leave it.
@@ -52,12 +55,18 @@ class Standing:
 
     Parameters
     ----------
-    version
-        The resourceVersion; empty for an object that is gone.
+    raw
+        The status as JSON: a third of the memory that the decoded one takes.
     """
 
     version: str
-    status: Mapping[str, Any] = field(repr=False)
+    raw: bytes = field(repr=False)
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """Return the status."""
+        status: Mapping[str, Any] = msgspec.json.decode(self.raw)
+        return status
 
 
 class StatusDesk:
@@ -78,7 +87,7 @@ class StatusDesk:
             self._generations[key.uid] = generation
             _trim(self._generations, self._cached)
         if key.uid not in self._standing:
-            self._remember(key, Standing(version, status))
+            self._remember(key, version, status)
 
     def generation(self, uid: str) -> int:
         """Return the newest generation that was seen of an object, 0 if none was."""
@@ -117,10 +126,11 @@ class StatusDesk:
             if standing is None:
                 self.forget(key.uid)
                 return Shown.GONE
-            status = build(standing.status)
+            before = standing.status
+            status = build(before)
             if status is None:
                 return Shown.SUPERSEDED
-            if status == standing.status:
+            if status == before:
                 return Shown.UNCHANGED
             try:
                 await self._write(key, standing, status)
@@ -144,7 +154,11 @@ class StatusDesk:
             ],
             manager=FIELD_MANAGER,
         )
-        self._remember(key, Standing(answer["metadata"]["resourceVersion"], status))
+        if holds(status, ConditionType.FINISHED):
+            # Rarely written again; what is remembered is for runs under way.
+            self._standing.pop(key.uid, None)
+        else:
+            self._remember(key, answer["metadata"]["resourceVersion"], status)
 
     async def _read(self, key: ObjectKey) -> Standing | None:
         try:
@@ -153,19 +167,19 @@ class StatusDesk:
             return None
         if item["metadata"]["uid"] != key.uid:
             return None
-        standing = Standing(item["metadata"]["resourceVersion"], item.get("status") or {})
-        self._remember(key, standing)
-        return standing
+        return self._remember(key, item["metadata"]["resourceVersion"], item.get("status") or {})
 
     def _park(self, key: ObjectKey, error: KubeError) -> Shown:
         causes = [str(cause) for cause in getattr(error, "causes", ())]
         log.error("The API server refuses a status", run=str(key), error=str(error), causes=causes)
         return Shown.PARKED
 
-    def _remember(self, key: ObjectKey, standing: Standing) -> None:
+    def _remember(self, key: ObjectKey, version: str, status: Mapping[str, Any]) -> Standing:
+        standing = Standing(version, msgspec.json.encode(status))
         self._standing[key.uid] = standing
         self._standing.move_to_end(key.uid)
         _trim(self._standing, self._cached)
+        return standing
 
 
 def _is_for_good(error: KubeError) -> bool:

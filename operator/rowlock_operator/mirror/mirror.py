@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import structlog
 
 from rowlock.clock import Clock, SystemClock
-from rowlock.states import ChangeKind, FinalStatus
 from rowlock.store import changes as store
 from rowlock.store.connection import Connection
 from rowlock.store.types import Change, RunId, RunSnapshot
@@ -26,9 +25,9 @@ from rowlock_operator.kube.errors import KubeError
 from rowlock_operator.mirror.announcements import announcement
 from rowlock_operator.mirror.announcer import Announcer
 from rowlock_operator.mirror.backlog import Backlog, Entry
-from rowlock_operator.mirror.conditions import verdict
 from rowlock_operator.mirror.desk import Shown, StatusDesk
-from rowlock_operator.mirror.leases import changes_of, last_takeover
+from rowlock_operator.mirror.scope import Scope
+from rowlock_operator.mirror.score import Score, score
 from rowlock_operator.mirror.status import run_status
 
 log = structlog.get_logger(__name__)
@@ -61,7 +60,6 @@ class MirrorSettings:
 
     delay: float = 0.3
     batch: int = 100
-    poll_seconds: float = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +81,7 @@ class Mirror:
         desk: StatusDesk,
         announcer: Announcer,
         *,
+        scope: Scope,
         gone: Gone,
         metrics: m.Metrics,
         settings: MirrorSettings | None = None,
@@ -91,6 +90,7 @@ class Mirror:
         self._connection = connection
         self._desk = desk
         self._announcer = announcer
+        self._scope = scope
         self._gone = gone
         self._metrics = metrics
         self._settings = settings or MirrorSettings()
@@ -122,9 +122,9 @@ class Mirror:
         if now - self._looked_back_at >= _LOOK_BACK_SECONDS:
             self._after, self._looked_back_at = 0, now
         new = 0
-        while len(self._backlog) < _MOST_WAITING:
+        while self._backlog.runs - len(self._parked) < _MOST_WAITING:
             page = await store.unshown(self._connection, limit=_PAGE, after=self._after)
-            new += self._backlog.add(page, now=now)
+            new += self._backlog.add(self._scope.may_be_ours(page), now=now)
             if page:
                 self._after = page[-1].seq
             if len(page) < _PAGE:
@@ -133,13 +133,18 @@ class Mirror:
 
     async def _show(self, due: list[Entry]) -> int:
         snapshots = await store.snapshots(self._connection, [entry.run_id for entry in due])
-        work = [(entry, tuple(entry.changes.values())) for entry in due]
+        work = []
+        for entry in due:
+            if self._scope.leaves(snapshots.get(entry.run_id)):
+                self._backlog.done(entry.run_id, list(entry.changes))
+            else:
+                work.append((entry.run_id, tuple(entry.changes.values())))
         done = await asyncio.gather(
-            *(self._show_one(changes, snapshots.get(entry.run_id)) for entry, changes in work)
+            *(self._show_one(changes, snapshots.get(run_id)) for run_id, changes in work)
         )
         shown = [
-            (entry.run_id, [change.seq for change in changes])
-            for (entry, changes), ok in zip(work, done, strict=True)
+            (run_id, [change.seq for change in changes])
+            for (run_id, changes), ok in zip(work, done, strict=True)
             if ok
         ]
         await store.shown(self._connection, [seq for _, seqs in shown for seq in seqs])
@@ -153,10 +158,15 @@ class Mirror:
         run_id = snapshot.run_id
         key = ObjectKey(snapshot.namespace, snapshot.name, snapshot.uid)
         fresh = not all(_is_first_hand(change, snapshot) for change in changes)
+        replaced: Mapping[str, Any] = {}
+
+        def build(before: Mapping[str, Any]) -> dict[str, Any] | None:
+            nonlocal replaced
+            replaced = before
+            return self._status(snapshot, before)
+
         try:
-            shown = await self._desk.show(
-                key, lambda before: self._status(snapshot, before), fresh=fresh
-            )
+            shown = await self._desk.show(key, build, fresh=fresh)
         except KubeError as error:
             wait = self._backlog.retry(run_id, now=self._clock.monotonic())
             log.warning(
@@ -167,6 +177,8 @@ class Mirror:
             # One run that cannot be shown must not hold up all others.
             log.exception("A status could not be built", run=str(key))
             shown = Shown.PARKED
+        if shown is Shown.WRITTEN:
+            self._count(changes, score(replaced, snapshot))
         return self._settle(key, changes, snapshot, shown)
 
     def _status(self, snapshot: RunSnapshot, before: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -190,9 +202,6 @@ class Mirror:
         if shown is Shown.GONE:
             self._gone.suspect(key)
             return True
-        if shown is Shown.WRITTEN:
-            self.shown_at = time.monotonic()
-            self._count(changes, snapshot)
         self._announce(changes, snapshot)
         return True
 
@@ -202,20 +211,19 @@ class Mirror:
             if said:
                 self._announcer.announce(said)
 
-    def _count(self, changes: tuple[Change, ...], snapshot: RunSnapshot) -> None:
+    def _count(self, changes: tuple[Change, ...], new: Score) -> None:
+        self.shown_at = time.monotonic()
+        now = time.time()
         for change in changes:
-            if not _is_first_hand(change, snapshot):
-                continue
-            self._metrics.observe(m.MIRROR_LAG, max(0.0, time.time() - change.at.timestamp()))
-            if change.kind is ChangeKind.CLAIMED and change.epoch == 1:
-                self._metrics.add(m.RUNS_STARTED)
-            elif change.kind is ChangeKind.TAKEN_OVER:
-                takeover = last_takeover(changes_of(snapshot))
-                self._metrics.add(m.TAKEOVERS, takeover.reason if takeover else "Unknown")
-            elif change.kind is ChangeKind.ENDED and snapshot.status is not None:
-                self._metrics.add(m.RUNS_FINISHED, snapshot.status.name.capitalize())
-                if snapshot.status is FinalStatus.FAILED:
-                    self._metrics.add(m.RUNS_FAILED, verdict(snapshot))
+            self._metrics.observe(m.MIRROR_LAG, max(0.0, now - change.at.timestamp()))
+        if new.started:
+            self._metrics.add(m.RUNS_STARTED)
+        if new.ended:
+            self._metrics.add(m.RUNS_FINISHED, new.ended)
+        if new.failure:
+            self._metrics.add(m.RUNS_FAILED, new.failure)
+        for reason in new.takeovers:
+            self._metrics.add(m.TAKEOVERS, reason or "Unknown")
 
     def _measure(self) -> None:
         oldest = self._backlog.oldest()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from rowlock.states import EventKind, FinalStatus, Phase, Place, TimerReason
+from rowlock.states import EventKind, FinalStatus, Phase, Place
 from rowlock.store import bodies
 from rowlock.store.types import RunSnapshot
 from rowlock_operator.kube.conditions import merged, timestamp
@@ -79,7 +79,7 @@ def phase(snapshot: RunSnapshot) -> Phase:
         return Phase.RUNNING
     if snapshot.place is Place.PARKED:
         return Phase.SUSPENDED
-    if snapshot.place is Place.TIMER and snapshot.timer_reason == TimerReason.RETRY_BACKOFF:
+    if snapshot.place is Place.TIMER:
         return Phase.RETRYING
     return Phase.QUEUED
 

@@ -184,3 +184,20 @@ async def test_run_that_is_woken_while_somebody_cancels_it_ends_with_the_next_sw
         assert await intake.request_cancel(asker, [run.run_id], by="ada") == []
     assert await intake.cancel_waiting(asker) == [run.run_id]
     await world.sound()
+
+
+async def test_sweepers_share_the_work_and_never_wait_for_each_other(world: World) -> None:
+    late = await world.enqueue(3, queue_deadline_seconds=-1.0)
+    worker = await world.worker()
+    await world.enqueue(3, priority=1)
+    for run in await world.claim(worker, 3):
+        final = failure(run, retry_in=0)
+        await work.finish(world.store, worker=worker, events=[], finals=[final])
+    other = await world.connect()
+    async with world.store.transaction(), asyncio.timeout(10):
+        assert await intake.wake_due(world.store, limit=2) == 2
+        assert await intake.wake_due(other) == 1
+        assert len(await world.store.fetch("expire_queued", 2)) == 2
+        assert len(await intake.expire_queued(other)) == 1
+    assert await world.places(late) == {"final"}
+    await world.sound()

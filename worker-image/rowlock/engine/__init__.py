@@ -1,0 +1,7 @@
+"""A loop process: it claims runs, hosts them, and writes what becomes of them.
+
+`process` is the program, `host` puts its parts together;
+`claimer` (at its `pace`) brings runs, `runner` holds them, `hosted` is one of them;
+its agent sees a `journal`, whose rows go through a `lane` to the one `writer`.
+`board`, `pulse`, `trust` and `messages` are what it shares with its supervisor.
+"""

@@ -1,11 +1,7 @@
 """Keeps the free slots of one loop process filled.
 
-One statement asks for all free slots at once. How soon the next one follows:
-
-* the last claim was full: more is queued, so ask as soon as a share of the slots is free again,
-  or 10 ms after the first became free, for few runs cost as much as many;
-* some came: look again soon; nothing came: look ever more rarely, every 250 ms at the latest;
-* the loop wakes up late (over 50 ms): take nothing more until it is under 20 ms again.
+One statement asks for all free slots at once; how soon the next one follows is `pace`'s business.
+While more is queued, freed slots are gathered for 10 ms, for few runs cost as much as many.
 
 A claim whose answer got lost may have leased runs that nobody here knows.
 So after any error the store is asked for them under a new token,
@@ -16,10 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -28,7 +22,8 @@ import structlog
 from rowlock import metrics
 from rowlock.clock import Clock
 from rowlock.engine.backoff import backoff_seconds
-from rowlock.engine.hosted import Prepared, Revision
+from rowlock.engine.pace import GATHER_SECONDS, ClaimReport, Pace, enough
+from rowlock.engine.prepared import Prepared, Revision
 from rowlock.engine.runner import Runner
 from rowlock.errors import StoreError
 from rowlock.metrics import Tally
@@ -38,13 +33,6 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-MOST = 64
-_RAMP = (16, 32)
-_LAG_STOP = 0.050
-_LAG_RESUME = 0.020
-_GATHER_SECONDS = 0.010
-_SOON_SECONDS = 0.050
-_IDLE_SECONDS = 0.250
 #: What a row raises that this version cannot make sense of.
 _UNREADABLE = (ValueError, TypeError, LookupError)
 
@@ -71,25 +59,6 @@ class Desk(Protocol):
     async def revision(self, revision_id: RevisionId) -> Revision:
         """Read an agent's revision."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimReport:
-    """What one round did.
-
-    Parameters
-    ----------
-    asked
-        Runs asked for; 0 if the round was held back or no slot was free.
-    """
-
-    asked: int
-    got: int = 0
-
-    @property
-    def full(self) -> bool:
-        """Is more to be expected?"""
-        return self.asked > 0 and self.got == self.asked
 
 
 class Claimer:
@@ -120,12 +89,9 @@ class Claimer:
         self._tally = tally
         self._on_fenced = on_fenced
         self._revisions: dict[RevisionId, Revision] = {}
-        self._rounds = 0
-        self._held_back = False
+        self._pace = Pace()
         self._unsure = False
-        self._hungry = False
         self._gathering: asyncio.TimerHandle | None = None
-        self._idle_wait = _SOON_SECONDS
         self._woken = asyncio.Event()
         self._stopped = False
 
@@ -136,13 +102,13 @@ class Claimer:
 
     def freed(self) -> None:
         """A slot became free: if more is queued, ask for a few together."""
-        if not self._hungry:
+        if not self._pace.hungry:
             return
-        if self._runner.free >= min(MOST, self._runner.slots // 4):
+        if enough(self._runner.free, slots=self._runner.slots):
             self._woken.set()
         elif self._gathering is None:
             loop = asyncio.get_running_loop()
-            self._gathering = loop.call_later(_GATHER_SECONDS, self._woken.set)
+            self._gathering = loop.call_later(GATHER_SECONDS, self._woken.set)
 
     async def run(self) -> None:
         """Claim until stopped."""
@@ -156,11 +122,11 @@ class Claimer:
                 await self._clock.sleep(backoff_seconds(failures))
             else:
                 failures = 0
-                await self._wait(self._pause_after(report))
+                await self._wait(self._pace.pause_after(report, free=self._runner.free))
 
     def _note_failure(self, error: Exception, failures: int) -> None:
         self._unsure = True
-        self._rounds = 0
+        self._pace.restart()
         self._tally.add(metrics.CLAIMS, "error")
         if not isinstance(error, StoreError):
             log.error("A claim met an unexpected error", exc_info=error)
@@ -178,24 +144,18 @@ class Claimer:
         if claimed is None:
             self._fenced()
             return ClaimReport(asked=0)
-        self._rounds += 1
         report = ClaimReport(asked=limit, got=len(claimed))
         self._count(report)
         await self._take(claimed)
         return report
 
     def _limit(self) -> int:
-        if self._stopped or self._saturated():
+        if self._stopped:
             return 0
-        most = _RAMP[self._rounds] if self._rounds < len(_RAMP) else MOST
-        return min(self._runner.free, most)
-
-    def _saturated(self) -> bool:
-        lag = self._lag()
-        self._held_back = lag > (_LAG_RESUME if self._held_back else _LAG_STOP)
-        if self._held_back:
+        limit = self._pace.limit(free=self._runner.free, lag=self._lag())
+        if self._pace.held_back:
             self._tally.add(metrics.CLAIMS, "held_back")
-        return self._held_back
+        return limit
 
     def _count(self, report: ClaimReport) -> None:
         result = "full" if report.full else "partial" if report.got else "empty"
@@ -267,18 +227,6 @@ class Claimer:
                 elif failures == 1:
                     log.warning("PostgreSQL did not answer a read", error=str(error))
                 await self._clock.sleep(backoff_seconds(failures))
-
-    def _pause_after(self, report: ClaimReport) -> float:
-        if report.asked == 0:
-            return _GATHER_SECONDS if self._held_back else _IDLE_SECONDS
-        self._hungry = report.full
-        if report.full:
-            return 0.0 if self._runner.free > 0 else _IDLE_SECONDS
-        if report.got:
-            self._idle_wait = _SOON_SECONDS
-        else:
-            self._idle_wait = min(_IDLE_SECONDS, self._idle_wait * 1.5)
-        return self._idle_wait * random.uniform(0.7, 1.0)  # noqa: S311  spreads the polls
 
     async def _wait(self, seconds: float) -> None:
         if not self._stopped and seconds > 0:

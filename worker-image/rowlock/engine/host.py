@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
@@ -16,9 +17,9 @@ from rowlock.clock import Clock, SystemClock
 from rowlock.engine.backoff import backoff_seconds
 from rowlock.engine.board import DRAINING, Board
 from rowlock.engine.claimer import Claimer
-from rowlock.engine.hosted import Prepared, Surroundings
 from rowlock.engine.loader import Loader
 from rowlock.engine.messages import EXIT_FENCED, EXIT_LEFT, Boot, Report
+from rowlock.engine.prepared import Prepared, Surroundings
 from rowlock.engine.pulse import Pulse
 from rowlock.engine.runner import SWEEP_SECONDS, Runner
 from rowlock.engine.statements import ClaimerStatements, WriterStatements
@@ -42,6 +43,8 @@ log = structlog.get_logger(__name__)
 
 #: Batches in flight at most.
 _WRITERS = 3
+#: Blocking tools at once.
+_THREADS = 64
 #: How long tasks may take to end when the process must leave now.
 _LAST_SECONDS = 1.0
 _LOOK_SECONDS = 0.02
@@ -104,6 +107,9 @@ class Host:
     async def run(self) -> int:
         """Host runs until told to leave; return the exit code."""
         self._pulse.start()
+        # asyncio's own choice, cores + 4 threads, would let a few blocking tools hold up all runs.
+        threads = ThreadPoolExecutor(min(self._boot.slots, _THREADS), "tool")
+        asyncio.get_running_loop().set_default_executor(threads)
         connections = [await self._open(index) for index in range(1 + _WRITERS)]
         claimer = self._claimer(connections[0])
         self._claiming = asyncio.create_task(claimer.run())

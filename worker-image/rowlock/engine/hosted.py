@@ -3,83 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import msgspec
 import structlog
 
-from rowlock import options as run_options
-from rowlock.agents.protocol import Agent, Result
-from rowlock.clock import Clock
+from rowlock.agents.protocol import Result
 from rowlock.engine import carry, endings
-from rowlock.engine.board import Board
 from rowlock.engine.endings import End, Ending, HandOver
 from rowlock.engine.journal import RunJournal
 from rowlock.engine.lane import Lane, Release
 from rowlock.engine.onloop import OnLoop
-from rowlock.engine.trust import Trust
-from rowlock.engine.writer import Writer
+from rowlock.engine.prepared import Prepared, Surroundings
 from rowlock.errors import RowRejected
-from rowlock.metrics import Tally
 from rowlock.options import RunOptions
 from rowlock.states import FinalStatus
-from rowlock.store.bodies import pack, unpack
-from rowlock.store.types import Claimed, Event, Final, RunBody, Verdict
+from rowlock.store.bodies import pack
+from rowlock.store.types import Event, Final, Verdict
 
 log = structlog.get_logger(__name__)
-
-_DEFAULT_OPTIONS = RunOptions()
-_input: msgspec.json.Decoder[object] = msgspec.json.Decoder()
-
-
-@dataclass(frozen=True, slots=True)
-class Revision:
-    """What an agent was when the run was accepted."""
-
-    entrypoint: str
-    agent: str
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A claimed run with all that was read for it.
-
-    Parameters
-    ----------
-    body
-        None if it is gone.
-    unreadable
-        Why its history cannot be read.
-    """
-
-    claimed: Claimed
-    revision: Revision
-    body: RunBody | None
-    history: Sequence[Event] = ()
-    unreadable: Exception | None = None
-
-
-@dataclass(slots=True)
-class Surroundings:
-    """What all runs of a process share.
-
-    Parameters
-    ----------
-    name
-        This process, as people see it.
-    load
-        Returns the agent of a prepared run.
-    """
-
-    name: str
-    writer: Writer
-    trust: Trust
-    board: Board
-    tally: Tally
-    clock: Clock
-    load: Callable[[Prepared], Agent]
-    max_result_bytes: int
 
 
 class HostedRun:
@@ -121,7 +63,11 @@ class HostedRun:
         self._around = around
         self._on_settled = on_settled
         self._ending: Ending | None = None
-        self.options = self._decode_options(prepared.body)
+        try:
+            self.options = prepared.options()
+        except msgspec.MsgspecError as error:
+            self.options = RunOptions()
+            self._ending = endings.bad_options(error)
         self._started = around.clock.monotonic()
         self.deadline_at = (
             self._started + self.options.active_deadline_seconds - claimed.active_ms / 1000
@@ -138,15 +84,6 @@ class HostedRun:
         self._begun = self._ended = self._settled = False
         #: Monotonic seconds at which the task was asked to end.
         self.stopped_at: float | None = None
-
-    def _decode_options(self, body: RunBody | None) -> RunOptions:
-        if body is None or body.options == b"{}":
-            return _DEFAULT_OPTIONS
-        try:
-            return run_options.decode(body.options)
-        except msgspec.MsgspecError as error:
-            self._ending = endings.bad_options(error)
-            return _DEFAULT_OPTIONS
 
     def start(self) -> None:
         """Write what others left for this owner, then execute the agent in a task of its own."""
@@ -199,7 +136,7 @@ class HostedRun:
     async def _course(self) -> Result:
         around, prepared = self._around, self._prepared
         agent = around.load(prepared)
-        value = agent.check_input(_decode_input(prepared.body))
+        value = agent.check_input(prepared.input())
         self._journal = RunJournal(
             self._lane,
             self.options,
@@ -242,6 +179,11 @@ class HostedRun:
         """Let go of a task that does not end: its journal is closed, so it can do no harm."""
         if self._ending:
             self._end(self._ending)
+
+    @property
+    def steps_done(self) -> int:
+        """How many steps finished here."""
+        return self._journal.steps - self._journal.replayed if self._journal else 0
 
     @property
     def ended(self) -> bool:
@@ -316,7 +258,3 @@ class HostedRun:
     def rejected(self, row: Event, error: RowRejected) -> None:
         """One of the run's steps can never be stored."""
         self.stop(endings.unstorable(row.key, error))
-
-
-def _decode_input(body: RunBody | None) -> object:
-    return _input.decode(unpack(body.input)) if body else None

@@ -58,6 +58,7 @@ class RunJournal:
         "cost_micro",
         "epoch",
         "options",
+        "replayed",
         "run_id",
         "steps",
         "tokens_in",
@@ -79,7 +80,8 @@ class RunJournal:
         self.attempt = lane.attempt
         self.epoch = lane.epoch
         self.options = options
-        self.steps = 0
+        #: Finished steps, and how many of them history held from the start.
+        self.steps = self.replayed = 0
         self.tokens_in = self.tokens_out = self.cost_micro = 0
         self._lane = lane
         self._writer = writer
@@ -100,6 +102,7 @@ class RunJournal:
                 continue
             entries[event.key] = (event.kind, event.attempt_try, unpack(event.body or b"null"))
         self.steps = sum(1 for kind, _, _ in entries.values() if kind is EventKind.STEP_DONE)
+        self.replayed = self.steps
 
     def recall(self, key: str) -> Entry | None:
         """Return the newest entry of the step `key`."""

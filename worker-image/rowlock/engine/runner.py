@@ -15,8 +15,9 @@ from rowlock import metrics
 from rowlock.engine import endings
 from rowlock.engine.board import RUNNING, SLOTS
 from rowlock.engine.endings import HandOver
-from rowlock.engine.hosted import HostedRun, Prepared, Surroundings
+from rowlock.engine.hosted import HostedRun
 from rowlock.engine.lane import Release
+from rowlock.engine.prepared import Prepared, Surroundings
 from rowlock.states import FinalStatus
 from rowlock.store.types import Final, RunId, Verdict
 
@@ -146,6 +147,8 @@ class Runner:
         if self._runs.get(run.claimed.run_id) is run:
             del self._runs[run.claimed.run_id]
         self._show()
+        if run.steps_done:
+            self._around.tally.add(metrics.STEPS, by=run.steps_done)
         self._count(row, verdict)
         self.on_free()
 

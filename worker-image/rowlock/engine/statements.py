@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from rowlock.engine.hosted import Revision
 from rowlock.engine.lane import Release
+from rowlock.engine.prepared import Revision
 from rowlock.store import work
 from rowlock.store.connection import Connection
 from rowlock.store.types import (

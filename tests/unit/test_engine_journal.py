@@ -1,0 +1,216 @@
+"""One run's journal: what it recalls, when an effect may begin, when a drain may end the run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from rowlock.engine.board import Board
+from rowlock.engine.journal import RunJournal
+from rowlock.engine.lane import Lane, Release
+from rowlock.engine.trust import Trust
+from rowlock.engine.writer import Writer
+from rowlock.errors import RowRejected, TooLarge
+from rowlock.metrics import Tally
+from rowlock.options import RunOptions
+from rowlock.states import EventKind
+from rowlock.store.bodies import pack
+from rowlock.store.types import Event, Final, Flushed, RunId, Verdict
+
+DONE, FAILED, INTENT = EventKind.STEP_DONE, EventKind.STEP_FAILED, EventKind.STEP_INTENT
+
+
+class Notebook:
+    """A sink that keeps everything."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    async def append(self, events: Sequence[Event]) -> Flushed:
+        """Keep."""
+        self.events += events
+        return Flushed(fenced=False)
+
+    async def finish(self, events: Sequence[Event], finals: Sequence[Final]) -> Flushed:
+        """No test ends a run."""
+        raise NotImplementedError
+
+    async def release(self, releases: Sequence[Release]) -> dict[RunId, Verdict]:
+        """No test releases a run."""
+        raise NotImplementedError
+
+
+class FastClock:
+    """Real time; sleeps are short in these tests."""
+
+    def monotonic(self) -> float:
+        """Return the time."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+
+class Bed:
+    """A journal on a running writer, and the run that owns it."""
+
+    def __init__(self, history: Sequence[Event] = ()) -> None:
+        self.board = Board.create()
+        self.board.accepted(time.monotonic_ns() + 10**12)
+        self.trust = Trust(self.board, lease_seconds=10)
+        self.sink = Notebook()
+        self.writer = Writer(clock=FastClock(), tally=Tally(), on_fenced=lambda: None)
+        self.writing = asyncio.create_task(self.writer.run(self.sink))
+        self.lane = Lane(RunId(1), epoch=2, attempt=1, next_seq=len(history) + 1, owner=self)
+        self.yields = 0
+        self.journal = RunJournal(
+            self.lane,
+            RunOptions(),
+            history=history,
+            writer=self.writer,
+            trust=self.trust,
+            owner=self,
+            max_body_bytes=100,
+        )
+
+    def yield_now(self) -> None:
+        """Count."""
+        self.yields += 1
+
+    def settled(self, row: Final | Release, verdict: Verdict) -> None:
+        """No test ends a run."""
+
+    def lost(self) -> None:
+        """No test loses a run."""
+
+    def rejected(self, row: Event, error: RowRejected) -> None:
+        """No test writes a bad row."""
+
+    def drain(self) -> None:
+        """Do what the runner does."""
+        self.trust.drain()
+        self.journal.drain()
+
+
+async def settle() -> None:
+    """Let everything that is ready run."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def event(seq: int, kind: EventKind, key: str | None, body: bytes = b"1") -> Event:
+    """Return a row of an earlier owner."""
+    return Event(RunId(1), seq, 1, 1, kind, key, 1, None, pack(body))
+
+
+async def test_the_newest_entry_of_a_step_answers() -> None:
+    bed = Bed(
+        [event(1, INTENT, "a"), event(2, DONE, "a", b'"x"'), event(3, EventKind.TAKEN_OVER, "64:1")]
+    )
+    entry = bed.journal.recall("a")
+    assert entry is not None
+    assert (entry.kind, entry.key, entry.body) == (DONE, "a", b'"x"')
+    assert bed.journal.recall("64:1") is None
+    assert bed.journal.steps == 1
+    await bed.journal.write(DONE, "b", b"2")
+    assert [row.seq for row in bed.sink.events] == [4]
+
+
+async def test_a_compressed_body_is_recalled_as_it_was_written() -> None:
+    body = b'"' + b"x" * 5000 + b'"'
+    entry = Bed([event(1, DONE, "a", body)]).journal.recall("a")
+    assert entry is not None
+    assert entry.body == body
+
+
+async def test_what_was_written_is_recalled_only_after_its_commit() -> None:
+    bed = Bed()
+    writing = asyncio.create_task(bed.journal.write(DONE, "a", b"1"))
+    await asyncio.sleep(0)
+    assert bed.journal.recall("a") is None
+    await writing
+    assert bed.journal.recall("a") is not None
+
+
+async def test_a_note_is_stored_before_the_next_write() -> None:
+    bed = Bed()
+    bed.journal.note(EventKind.PROGRESS, "p", b"1")
+    await bed.journal.write(DONE, "a", b"1")
+    assert [row.key for row in bed.sink.events] == ["p", "a"]
+
+
+async def test_a_body_over_its_cap_is_refused() -> None:
+    bed = Bed()
+    with pytest.raises(TooLarge, match="101 bytes, at most 100"):
+        await bed.journal.write(DONE, "a", b"x" * 101)
+    bed.journal.note(EventKind.PROGRESS, "p", b"x" * 101)
+    await bed.journal.write(DONE, "b", b"1")
+    assert [(row.key, row.body) for row in bed.sink.events] == [("p", b"null"), ("b", b"1")]
+
+
+async def test_numbers_too_large_for_their_columns_are_cut() -> None:
+    bed = Bed()
+    await bed.journal.write(DONE, "a", b"1", tries=10**6, dur_ms=10**12)
+    assert (bed.sink.events[0].attempt_try, bed.sink.events[0].dur_ms) == (2**15 - 1, 2**31 - 1)
+
+
+async def test_an_effect_waits_while_the_lease_is_in_doubt() -> None:
+    bed = Bed()
+    bed.board.accepted(0)
+    beginning = asyncio.create_task(bed.journal.boundary())
+    bed.trust.tick()
+    await settle()
+    assert not beginning.done()
+    bed.board.accepted(time.monotonic_ns())
+    bed.trust.tick()
+    await beginning
+
+
+async def test_a_drain_ends_the_run_at_its_next_boundary() -> None:
+    bed = Bed()
+    await bed.journal.boundary()
+    bed.drain()
+    assert bed.yields == 0  # an effect is under way
+    await bed.journal.write(DONE, "a", b"1")
+    waiting = asyncio.create_task(bed.journal.boundary())
+    await settle()
+    assert bed.yields == 1
+    assert not waiting.done()
+    waiting.cancel()
+
+
+async def test_a_drain_waits_for_the_effects_of_other_branches() -> None:
+    bed = Bed()
+    await bed.journal.boundary()
+    bed.drain()
+    waiting = asyncio.create_task(bed.journal.boundary())
+    await settle()
+    assert bed.yields == 0
+    await bed.journal.write(INTENT, "a", b"1")
+    assert bed.yields == 0
+    await bed.journal.write(FAILED, "a", b"1")
+    assert bed.yields == 1
+    waiting.cancel()
+
+
+async def test_a_drain_ends_a_run_that_waits_between_two_tries() -> None:
+    bed = Bed()
+    await bed.journal.boundary()
+    waiting = asyncio.create_task(bed.journal.pause(3600))
+    await settle()
+    bed.drain()
+    assert bed.yields == 1
+    waiting.cancel()
+
+
+async def test_a_run_that_was_let_go_writes_nothing_more() -> None:
+    bed = Bed()
+    bed.lane.closed = True
+    for call in (bed.journal.write(DONE, "a", b"1"), bed.journal.boundary()):
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    assert bed.sink.events == []

@@ -1,0 +1,81 @@
+"""What a run brings to this process, and what it finds here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from rowlock import options as run_options
+from rowlock.agents.protocol import Agent
+from rowlock.clock import Clock
+from rowlock.engine.board import Board
+from rowlock.engine.trust import Trust
+from rowlock.engine.writer import Writer
+from rowlock.metrics import Tally
+from rowlock.options import RunOptions
+from rowlock.store.bodies import unpack
+from rowlock.store.types import Claimed, Event, RunBody
+
+_DEFAULT_OPTIONS = RunOptions()
+_input: msgspec.json.Decoder[object] = msgspec.json.Decoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What an agent was when the run was accepted."""
+
+    entrypoint: str
+    agent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A claimed run with all that was read for it.
+
+    Parameters
+    ----------
+    body
+        None if it is gone.
+    unreadable
+        Why its history cannot be read.
+    """
+
+    claimed: Claimed
+    revision: Revision
+    body: RunBody | None
+    history: Sequence[Event] = ()
+    unreadable: Exception | None = None
+
+    def options(self) -> RunOptions:
+        """Return its limits; raises `msgspec.MsgspecError` if what is stored makes no sense."""
+        if self.body is None or self.body.options == b"{}":
+            return _DEFAULT_OPTIONS
+        return run_options.decode(self.body.options)
+
+    def input(self) -> object:
+        """Return its input, decoded from JSON."""
+        return _input.decode(unpack(self.body.input)) if self.body else None
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What all runs of a process share.
+
+    Parameters
+    ----------
+    name
+        This process, as people see it.
+    load
+        Returns the agent of a prepared run.
+    """
+
+    name: str
+    writer: Writer
+    trust: Trust
+    board: Board
+    tally: Tally
+    clock: Clock
+    load: Callable[[Prepared], Agent]
+    max_result_bytes: int
