@@ -133,7 +133,7 @@ async def test_probes_and_metrics_tell_how_it_goes(stage: Stage) -> None:
         return await operator.probe("/readyz") == (200, "ok\n")
 
     await eventually(ready, "readiness")
-    assert await operator.metric("database_up") == 1
+    await eventually(lambda: operator.metric("database_up"), "the gauge of PostgreSQL")
     _, text = await operator.probe("/metrics")
     assert stage.namespace not in re.sub(r"pool_\w+{[^}]*}", "", text)
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
+import asyncpg
 import msgspec
 
 from rowlock.states import EventKind, FenceReason, FinalStatus
 from rowlock.store.types import RunId
+from tests.conftest import on_database
 from tests.workers import Bench, bench_fixture, eventually  # noqa: F401
 
 CAUGHT_UP = timedelta(seconds=1)
@@ -41,6 +45,23 @@ async def lost_at(bench: Bench, reason: FenceReason) -> object:
         ),
         f"a worker fenced for {reason}",
     )
+
+
+@contextlib.asynccontextmanager
+async def database_away(bench: Bench) -> AsyncIterator[None]:
+    """Cut the workers off from their database, and nobody else."""
+    name = await bench.sql.fetchval("SELECT current_database()")
+    admin = await asyncpg.connect(on_database(bench.dsn, "postgres"))
+    await admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+    await admin.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = $1 AND application_name LIKE 'rowlock%/0%'"
+        "   OR datname = $1 AND application_name ~ 'beats|control|upkeep'",
+        name,
+    )
+    yield
+    await admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
+    await admin.close()
 
 
 async def test_a_killed_loop_process_loses_nothing_and_its_runs_go_on_at_once(bench: Bench) -> None:
@@ -292,4 +313,38 @@ async def test_a_second_sigterm_leaves_at_once_and_counts_no_takeover(bench: Ben
     bench.worker()
     final = await bench.final(run)
     assert (final["status"], final["takeovers"]) == (FinalStatus.SUCCEEDED, 0)
+    await bench.healthy()
+
+
+async def test_a_stopped_loop_under_a_live_supervisor_is_killed_at_the_ceiling(
+    bench: Bench,
+) -> None:
+    worker = bench.worker("--stall-ceiling-seconds", "1")
+    [run] = await bench.enqueue("walker", steps=3, gates=[1])
+    await bench.waiting("1")
+    stopped = await bench.sql.fetchval("SELECT rowlock.now()")
+    os.kill(worker.loops()[0], signal.SIGSTOP)
+    lease = await bench.lease(run, epoch=2)
+    assert lease["claimed_at"] - stopped < timedelta(seconds=1 + 2)
+    bench.open_gate("1")
+    final = await bench.final(run)
+    assert (final["status"], final["takeovers"]) == (FinalStatus.SUCCEEDED, 1)
+    assert (await taken_over(bench, run))["reason"] == FenceReason.STALLED
+    await bench.healthy()
+
+
+async def test_a_worker_whose_database_is_away_holds_its_runs_and_leaves_when_told(
+    bench: Bench,
+) -> None:
+    """A drain without a database ends after its time; the runs are taken over by their lease."""
+    leaving = bench.worker("--drain-seconds", "0.5")
+    [run] = await bench.enqueue("walker", steps=3, gates=[1])
+    await bench.waiting("1")
+    async with database_away(bench):
+        bench.open_gate("1")
+        leaving.process.send_signal(signal.SIGTERM)
+        assert await leaving.ends() == 1
+    bench.worker()
+    final = await bench.final(run)
+    assert (final["status"], final["takeovers"]) == (FinalStatus.SUCCEEDED, 1)
     await bench.healthy()

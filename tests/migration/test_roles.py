@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import asyncpg
 import pytest
@@ -13,13 +13,20 @@ from rowlock.store import changes, intake, invariants, queries, work, workers
 from rowlock.store.connection import Connection
 from rowlock.store.types import Beat, Verdict
 from tests.conftest import on_database
-from tests.integration.store.world import World, end, failure, raw_of, step
+from tests.integration.store.world import World, copied_database, end, failure, raw_of, step
+
+
+@pytest.fixture(scope="module")
+def roles_dsn(postgres_url: str, template: str) -> Iterator[str]:
+    """URL of the database that these tests share."""
+    with copied_database(postgres_url, template) as url:
+        yield url
 
 
 @pytest.fixture
-async def world(dsn: str) -> AsyncIterator[World]:
-    """A world of its owner."""
-    made = await World.create(dsn)
+async def world(roles_dsn: str) -> AsyncIterator[World]:
+    """A world of its owner; what other tests left in it does not matter here."""
+    made = await World.create(roles_dsn)
     try:
         yield made
     finally:

@@ -182,6 +182,7 @@ async def test_tokens_only_rise(busy: Setting) -> None:
 
 
 async def test_a_late_loop_takes_nothing_until_it_is_well_again(busy: Setting) -> None:
+    busy.seats.free = 200
     for lag, asked in ((0.06, 0), (0.03, 0), (0.01, 16), (0.03, 16), (0.051, 0)):
         busy.lag = lag
         assert (await busy.claimer.run_once()).asked == asked

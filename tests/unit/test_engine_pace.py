@@ -11,10 +11,10 @@ def test_it_ramps_up_with_the_rounds_and_again_after_an_outage() -> None:
     pace = Pace()
     asked = []
     for _ in range(4):
-        asked.append(pace.limit(free=1000, lag=0))
+        asked.append(pace.limit(free=1000, slots=1000, lag=0))
         pace.pause_after(ClaimReport(asked[-1], asked[-1]), free=1000)
     pace.restart()
-    assert [*asked, pace.limit(free=1000, lag=0)] == [16, 32, MOST, MOST, 16]
+    assert [*asked, pace.limit(free=1000, slots=1000, lag=0)] == [16, 32, MOST, MOST, 16]
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,8 @@ def test_a_share_of_the_slots_is_worth_a_claim_at_once(
     free: int, slots: int, is_enough: bool
 ) -> None:
     assert enough(free, slots=slots) == is_enough
+
+
+@pytest.mark.parametrize(("running", "asked"), [(0, 16), (10, 6), (16, 0), (200, 0)])
+def test_a_late_loop_keeps_a_sixteenth_of_its_slots_busy(running: int, asked: int) -> None:
+    assert Pace().limit(free=256 - running, slots=256, lag=1.0) == asked

@@ -16,7 +16,9 @@ def test_operator_folder_is_never_a_package() -> None:
 
 def test_standard_operator_module_imports_from_the_root() -> None:
     """`import operator` in the repository's root still gives the standard library's."""
-    code = "import sys; sys.modules.pop('operator', None); import operator; print(operator.__file__)"
+    code = (
+        "import sys; sys.modules.pop('operator', None); import operator; print(operator.__file__)"
+    )
     environment = {"PYTHONPATH": f"{ROOT}", "PATH": "/usr/bin:/bin"}
 
     found = subprocess.run(

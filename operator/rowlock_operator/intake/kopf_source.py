@@ -124,6 +124,8 @@ class KopfSource:
             )
         finally:
             beating.cancel()
+            # kopf waits for the flag in a thread of an executor, which the runner would wait for.
+            self._stop.set()
 
     async def _keep_beating(self) -> None:
         while True:

@@ -56,7 +56,7 @@ async def test_a_pool_becomes_a_deployment_and_a_disruption_budget(stage: Stage)
     }
     assert env["ROWLOCK_SLOTS"]["value"] == "256"
     assert env["ROWLOCK_POD_UID"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.uid"
-    assert await stage.get(DISRUPTION_BUDGETS, "rowlock-default")
+    await eventually(lambda: stage.get(DISRUPTION_BUDGETS, "rowlock-default"), "the budget")
     wanted = {
         "Ready": "True/WorkersReady",
         "Available": "True/Available",

@@ -6,15 +6,12 @@ so all tests here share one database, and only those that change its schema ask 
 
 from __future__ import annotations
 
-import asyncio
-import uuid
 from collections.abc import AsyncIterator, Iterator
 
 import asyncpg
 import pytest
 
-from tests.conftest import on_database
-from tests.integration.store.world import World
+from tests.integration.store.world import World, copied_database
 
 EMPTY = """
 DO $$
@@ -38,16 +35,8 @@ END $$;
 @pytest.fixture(scope="session")
 def shared_dsn(postgres_url: str, template: str) -> Iterator[str]:
     """URL of the database that the store's tests share."""
-    name = f"store_{uuid.uuid4().hex[:12]}"
-
-    async def run(statement: str) -> None:
-        admin = await asyncpg.connect(postgres_url)
-        await admin.execute(statement)
-        await admin.close()
-
-    asyncio.run(run(f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
-    yield on_database(postgres_url, name)
-    asyncio.run(run(f'DROP DATABASE "{name}" WITH (FORCE)'))
+    with copied_database(postgres_url, template) as url:
+        yield url
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ async def account(world: World, runs: int) -> Counter[str]:
 async def test_fence_against_claim_strands_no_lease(world: World) -> None:
     claimer, fencer = await world.connect(), await world.connect()
     seen: Counter[str] = Counter()
-    for token in range(1, 401):
+    for token in range(1, 301):
         await world.enqueue(2, max_takeovers=30000)
         worker = await world.worker()
         claimed, fenced = await race(
@@ -71,13 +71,13 @@ async def test_fence_against_claim_strands_no_lease(world: World) -> None:
         assert await world.count("run_lease") == 0
         seen["claimed first" if claimed else "fenced first"] += 1
     assert len(seen) == 2, seen
-    await account(world, 800)
+    await account(world, 600)
 
 
 async def test_fence_against_finish_ends_or_moves_each_run_once(world: World) -> None:
     writer, fencer = await world.connect(), await world.connect()
     seen: Counter[str] = Counter()
-    for _ in range(300):
+    for _ in range(200):
         worker, [run] = await world.running(max_takeovers=30000)
         events = [step(run, 1), step(run, 2)]
         flushed, fenced = await race(
@@ -91,7 +91,7 @@ async def test_fence_against_finish_ends_or_moves_each_run_once(world: World) ->
         await intake.request_cancel(world.store, [run.run_id], by="test")
         seen["finished" if done else "moved"] += 1
     assert len(seen) == 2, seen
-    assert await account(world, 300) == {"final": 300}
+    assert await account(world, 200) == {"final": 200}
 
 
 async def test_late_writer_never_mixes_into_the_history_of_the_next_owner(world: World) -> None:
@@ -130,7 +130,7 @@ async def test_beat_against_reaper_one_of_them_wins(world: World) -> None:
     await world.later(100)
     await workers.reap(world.store, gap_seconds=5)
     await world.sql("UPDATE rowlock.reaper SET granted_at = '-infinity'")
-    for _ in range(300):
+    for _ in range(200):
         worker = await world.worker()
         await world.sql(
             "UPDATE rowlock.worker_beat SET beat_at = rowlock.now() - interval '1 minute'"
@@ -171,7 +171,7 @@ async def test_cancel_against_claim_ends_the_run_or_reaches_its_worker(world: Wo
     asker, claimer = await world.connect(), await world.connect()
     worker = await world.worker()
     seen: Counter[str] = Counter()
-    for token in range(1, 501):
+    for token in range(1, 321):
         [run] = await world.enqueue(linked=token % 2 == 0)
         asked, claimed = await race(
             (asker, intake.request_cancel(asker, [run], by="ada")),
@@ -187,14 +187,14 @@ async def test_cancel_against_claim_ends_the_run_or_reaches_its_worker(world: Wo
         await work.release(world.store, worker=worker, runs=[(run, claimed[0].epoch, 0)])
         assert (await world.final(run))["status"] == 3
     assert len(seen) == 2, seen
-    assert await account(world, 500) == {"final": 500}
+    assert await account(world, 320) == {"final": 320}
     assert await world.count("wish") == 0
 
 
 async def test_cancel_against_finish_ends_each_run_once_and_keeps_the_result(world: World) -> None:
     asker, writer = await world.connect(), await world.connect()
     worker = await world.worker()
-    for _ in range(300):
+    for _ in range(200):
         _, [run] = await world.running(worker=worker)
         asked, flushed = await race(
             (asker, intake.request_cancel(asker, [run.run_id], by="ada")),
@@ -203,7 +203,7 @@ async def test_cancel_against_finish_ends_each_run_once_and_keeps_the_result(wor
         assert flushed.finals == {run.run_id: Verdict.DONE}
         assert (await world.final(run.run_id))["status"] == 1
         assert asked in ([], [run.run_id])
-    assert await account(world, 300) == {"final": 300}
+    assert await account(world, 200) == {"final": 200}
     assert await world.count("wish") == 0
 
 
@@ -211,7 +211,7 @@ async def test_cancel_against_a_retry_is_never_lost(world: World) -> None:
     asker, writer = await world.connect(), await world.connect()
     worker = await world.worker()
     seen: Counter[int] = Counter()
-    for _ in range(300):
+    for _ in range(200):
         _, [run] = await world.running(worker=worker)
         await race(
             (asker, intake.request_cancel(asker, [run.run_id], by="ada")),
@@ -223,12 +223,12 @@ async def test_cancel_against_a_retry_is_never_lost(world: World) -> None:
         assert final["status"] == 3
         seen[final["attempt"]] += 1
     assert set(seen) == {1, 2}, seen
-    assert await account(world, 300) == {"final": 300}
+    assert await account(world, 200) == {"final": 200}
 
 
 async def test_cancel_against_fence_is_never_lost(world: World) -> None:
     asker, fencer = await world.connect(), await world.connect()
-    for _ in range(200):
+    for _ in range(150):
         worker, [run] = await world.running(linked=True)
         await race(
             (asker, intake.request_cancel(asker, [run.run_id], by="ada")),
@@ -239,13 +239,13 @@ async def test_cancel_against_fence_is_never_lost(world: World) -> None:
         shown = await world.changes(run.run_id)
         assert shown[-1] == 9
         assert shown.count(9) == 1
-    assert await account(world, 200) == {"final": 200}
+    assert await account(world, 150) == {"final": 150}
 
 
 async def test_cancel_against_wake_is_never_lost(world: World) -> None:
     asker, waker = await world.connect(), await world.connect()
     worker = await world.worker()
-    for _ in range(200):
+    for _ in range(150):
         _, [run] = await world.running(worker=worker)
         await work.finish(world.store, worker=worker, events=[], finals=[failure(run, retry_in=0)])
         await race(
@@ -254,7 +254,7 @@ async def test_cancel_against_wake_is_never_lost(world: World) -> None:
         )
         await intake.cancel_waiting(world.store)
         assert (await world.final(run.run_id))["status"] == 3
-    assert await account(world, 200) == {"final": 200}
+    assert await account(world, 150) == {"final": 150}
 
 
 async def test_deadline_against_claim_and_cancel_ends_each_run_once(world: World) -> None:
@@ -363,7 +363,7 @@ async def test_claim_that_runs_beside_its_own_adopt_leaves_no_unknown_lease(worl
     claimer, adopter = await world.connect(), await world.connect()
     worker = await world.worker()
     seen: Counter[str] = Counter()
-    for token in range(1, 401):
+    for token in range(1, 301):
         await world.enqueue(2)
         claimed, adopted = await race(
             (claimer, work.claim(claimer, worker=worker, pool=world.pool, token=token, limit=2)),
@@ -377,13 +377,13 @@ async def test_claim_that_runs_beside_its_own_adopt_leaves_no_unknown_lease(worl
         runs = [(run.run_id, run.epoch, 0) for run in adopted]
         await work.release(world.store, worker=worker, runs=runs)
     assert len(seen) == 2, seen
-    await account(world, 800)
+    await account(world, 600)
 
 
 async def test_killed_claim_is_adopted_whole(world: World) -> None:
     worker = await world.worker()
     seen: Counter[str] = Counter()
-    for token in range(1, 101):
+    for token in range(1, 71):
         await world.enqueue(3)
         connection = await world.connect()
         answer, _ = await asyncio.gather(
@@ -403,13 +403,13 @@ async def test_killed_claim_is_adopted_whole(world: World) -> None:
         assert set(done.finals.values()) <= {Verdict.DONE}
         await connection.close()
     assert seen["unknown"], seen
-    await account(world, 300)
+    await account(world, 210)
 
 
 async def test_killed_write_is_repeated_without_a_trace(world: World) -> None:
     worker = await world.worker()
     seen: Counter[str] = Counter()
-    for number in range(120):
+    for number in range(80):
         _, runs = await world.running(3, worker=worker, linked=True)
         connection = await world.connect()
         taken = [step(run, 2, kind=EventKind.TAKEN_OVER) for run in runs]
@@ -436,12 +436,12 @@ async def test_killed_write_is_repeated_without_a_trace(world: World) -> None:
         await intake.request_cancel(world.store, [run.run_id for run in runs], by="test")
         await connection.close()
     assert seen["unknown"], seen
-    assert await account(world, 360) == {"final": 360}
+    assert await account(world, 240) == {"final": 240}
 
 
 async def test_killed_release_is_repeated_without_a_trace(world: World) -> None:
     worker = await world.worker()
-    for _ in range(80):
+    for _ in range(50):
         _, runs = await world.running(3, worker=worker, linked=True)
         connection = await world.connect()
         left = [(run.run_id, run.epoch, 7) for run in runs]
@@ -454,13 +454,13 @@ async def test_killed_release_is_repeated_without_a_trace(world: World) -> None:
             assert (await world.changes(run.run_id)).count(5) == 1
         await intake.request_cancel(world.store, [run.run_id for run in runs], by="test")
         await connection.close()
-    assert await account(world, 240) == {"final": 240}
+    assert await account(world, 150) == {"final": 150}
 
 
 async def test_write_that_still_runs_beside_its_repetition_is_done_once(world: World) -> None:
     one, two = await world.connect(), await world.connect()
     worker = await world.worker()
-    for _ in range(200):
+    for _ in range(150):
         _, runs = await world.running(3, worker=worker, linked=True)
         events = [step(run, seq) for run in runs for seq in (1, 2)]
         finals = [end(runs[0]), failure(runs[1], retry_in=60)]
@@ -479,7 +479,7 @@ async def test_write_that_still_runs_beside_its_repetition_is_done_once(world: W
         assert all(answer.lost == frozenset() for answer in answers)
         await work.release(world.store, worker=worker, runs=[(runs[2].run_id, 1, 0)])
         await intake.request_cancel(world.store, [run.run_id for run in runs], by="test")
-    assert await account(world, 600) == {"final": 600}
+    assert await account(world, 450) == {"final": 450}
 
 
 async def test_mirror_that_reads_while_others_write_misses_no_change(world: World) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Iterable
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator
 from typing import Any
 
 import asyncpg
@@ -25,6 +26,7 @@ from rowlock.store.types import (
     RunId,
     WorkerId,
 )
+from tests.conftest import on_database
 
 CLUSTER = "cluster"
 
@@ -197,6 +199,26 @@ class World:
     async def sound(self) -> None:
         """Assert that no invariant is broken."""
         assert await invariants.violations(self.store) == []
+
+
+@contextlib.contextmanager
+def copied_database(postgres_url: str, template: str, *seed: str) -> Iterator[str]:
+    """Yield the URL of a copy of `template` in which the statements of `seed` were run."""
+    name = f"store_{uuid.uuid4().hex[:12]}"
+    url = on_database(postgres_url, name)
+
+    async def run(where: str, *statements: str) -> None:
+        raw = await asyncpg.connect(where)
+        for statement in statements:
+            await raw.execute(statement)
+        await raw.close()
+
+    asyncio.run(run(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
+    try:
+        asyncio.run(run(url, *seed))
+        yield url
+    finally:
+        asyncio.run(run(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
 
 
 def step(

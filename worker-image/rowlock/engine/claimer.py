@@ -152,8 +152,8 @@ class Claimer:
     def _limit(self) -> int:
         if self._stopped:
             return 0
-        limit = self._pace.limit(free=self._runner.free, lag=self._lag())
-        if self._pace.held_back:
+        limit = self._pace.limit(free=self._runner.free, slots=self._runner.slots, lag=self._lag())
+        if self._pace.held_back and limit == 0:
             self._tally.add(metrics.CLAIMS, "held_back")
         return limit
 

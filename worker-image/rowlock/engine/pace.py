@@ -2,7 +2,8 @@
 
 * The last claim was full: more is queued, so ask at once for what is still free.
 * Some came: look again soon. Nothing came: look ever more rarely, every 250 ms at the latest.
-* The loop wakes up late (over 50 ms): take nothing more until it is under 20 ms again.
+* The loop wakes up late (over 50 ms): take nothing more until it is under 20 ms again,
+  but for a sixteenth of the slots.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ GATHER_SECONDS = 0.010
 _RAMP = (16, 32)
 _LAG_STOP = 0.050
 _LAG_RESUME = 0.020
+_SHARE_WHEN_LATE = 16
 _SOON_SECONDS = 0.050
 _IDLE_SECONDS = 0.250
 
@@ -49,13 +51,14 @@ class Pace:
         #: More is queued than was claimed.
         self.hungry = False
 
-    def limit(self, *, free: int, lag: float) -> int:
+    def limit(self, *, free: int, slots: int, lag: float) -> int:
         """Return how many runs to ask for, with `free` slots and a loop that is `lag` s late."""
         self.held_back = lag > (_LAG_RESUME if self.held_back else _LAG_STOP)
-        if self.held_back:
-            return 0
         most = _RAMP[self._rounds] if self._rounds < len(_RAMP) else MOST
-        return min(free, most)
+        if self.held_back:
+            # With so few runs it is the machine that is late, and an idle worker helps nobody.
+            free -= slots - slots // _SHARE_WHEN_LATE
+        return max(0, min(free, most))
 
     def restart(self) -> None:
         """Ask for little again: after an outage everybody comes back at once."""

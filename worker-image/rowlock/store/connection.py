@@ -27,6 +27,8 @@ CONNECT_SECONDS: Final = 5.0
 COMMAND_SECONDS: Final = 30.0
 OLDEST_SERVER: Final = 14
 
+#: A statement is planned anew after this, in case its tables have grown out of its plan.
+_PLAN_SECONDS: Final = 300
 #: A fence's second statement needs a newer snapshot than its first, whatever the default is.
 #: A process that dies or freezes inside a transaction must not hold its locks for longer.
 _BEGIN: Final = (
@@ -197,7 +199,7 @@ class Connection:
             raw = await asyncpg.connect(
                 self._target.dsn,
                 timeout=self._connect_timeout,
-                max_cached_statement_lifetime=0,
+                max_cached_statement_lifetime=_PLAN_SECONDS,
                 max_cacheable_statement_size=0,
                 server_settings={"application_name": f"rowlock {self._name}"},
             )

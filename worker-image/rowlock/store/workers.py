@@ -109,12 +109,19 @@ async def _judge(conn: Connection) -> Reaped:
     silence = await _listen(conn)
     if silence.mass != (silence.mass_for is not None):
         await conn.execute("mass_silence", silence.mass)
-    # A worker that is locked is writing at this moment: the next round looks again.
-    locked = [row[0] for row in await conn.fetch("lock_silent", silence.to_fence)]
-    fenced = [row[0] for row in await conn.fetch("fence_silent", locked)]
-    stranded = [row[0] for row in await conn.fetch("stranded")]
-    moved = await conn.fetch("move_leases", fenced + stranded)
+    fenced = await _fence_silent(conn, silence.to_fence) if silence.to_fence else []
+    lost = fenced + [row[0] for row in await conn.fetch("stranded")]
+    moved = await conn.fetch("move_leases", lost) if lost else []
     return Reaped(skipped=silence.in_doubt, fenced=_fenced(fenced, moved))
+
+
+async def _fence_silent(conn: Connection, workers: Sequence[WorkerId]) -> list[WorkerId]:
+    """Fence those that are still silent once their rows are locked.
+
+    A worker whose row is locked already is writing at this moment: the next round looks again.
+    """
+    locked = [row[0] for row in await conn.fetch("lock_silent", list(workers))]
+    return [row[0] for row in await conn.fetch("fence_silent", locked)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,23 +117,35 @@ def _template(
         "spec": _pod(pool, spec, database, log_format),
     }
     template = merge(generated, spec.pod_template or {})
+    metadata = template.get("metadata")
+    if not isinstance(metadata, Mapping):
+        raise _invalid("podTemplate.metadata must be an object")
     # The selector must go on finding the Pods, whatever the template says.
-    template["metadata"] = merge(
-        template.get("metadata") or {}, {"labels": labels.labels(pool.name)}
-    )
-    _check(template)
+    template["metadata"] = merge(metadata, {"labels": labels.labels(pool.name)})
+    _check(template.get("spec"))
     return template
 
 
-def _check(template: dict[str, Any]) -> None:
-    containers = template["spec"].get("containers") if isinstance(template["spec"], dict) else None
-    worker = next((c for c in containers or () if c.get("name") == CONTAINER), None)
+def _check(pod: Any) -> None:
+    """Refuse what the operator itself relies on; all else the API server checks."""
+    if not isinstance(pod, Mapping):
+        raise _invalid("podTemplate.spec must be an object")
+    worker = _named(pod.get("containers"), CONTAINER)
     if worker is None:
-        raise PoolRefused("InvalidPodTemplate", f"podTemplate must keep the container {CONTAINER}")
-    if not any(variable.get("name") == _DATABASE_VARIABLE for variable in worker.get("env") or ()):
+        raise _invalid(f"podTemplate must keep the container {CONTAINER}")
+    if _named(worker.get("env"), _DATABASE_VARIABLE) is None:
         raise PoolRefused(
             "NoDatabase", "no databaseSecretRef here, and the installation names no Secret either"
         )
+
+
+def _named(entries: Any, name: str) -> Mapping[str, Any] | None:
+    found = entries if isinstance(entries, list) else ()
+    return next((it for it in found if isinstance(it, Mapping) and it.get("name") == name), None)
+
+
+def _invalid(why: str) -> PoolRefused:
+    return PoolRefused("InvalidPodTemplate", why)
 
 
 def _pod(

@@ -50,7 +50,7 @@ def _merged(key: str, base: Any, patch: Any) -> Any:
 
 def _all_have(by: str, entries: Any) -> bool:
     return isinstance(entries, Sequence) and all(
-        isinstance(entry, Mapping) and by in entry for entry in entries
+        isinstance(entry, Mapping) and isinstance(entry.get(by), str) for entry in entries
     )
 
 

@@ -242,6 +242,12 @@ CREATE TABLE rowlock.wish (
   PRIMARY KEY (run_id, kind)
 );
 
+-- What a cancelled run's owner reads, or NULL where nobody wished to cancel it.
+CREATE FUNCTION rowlock.cancel_wish(run bigint) RETURNS text LANGUAGE sql STABLE AS $$
+  SELECT 'cancelled by ' || w.asked_by || coalesce(': ' || w.reason, '')
+  FROM rowlock.wish w WHERE w.run_id = run AND w.kind = 1
+$$;
+
 CREATE TABLE rowlock.approval (
   run_id     bigint NOT NULL,
   step_key   text NOT NULL,
@@ -339,10 +345,35 @@ CREATE INDEX run_change_run ON rowlock.run_change (run_id);
 
 -- ---------------------------------------------------------------- upkeep of hot tables
 
+-- Prepared statements keep the plan of the moment when they were prepared, and on an empty table that may be
+-- to read it from end to end. Some pages of dead rows, which vacuum keeps (vacuum_truncate), rule that out.
+INSERT INTO rowlock.run_ready (run_id, pool_id, agent_id, revision_id, priority, vft, epoch, attempt, takeovers,
+                               max_takeovers, active_ms, linked, revision, carry, ready_at)
+  SELECT n, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, false, 0, to_jsonb(repeat('x', 1700)), now() FROM generate_series(1, 240) n;
+INSERT INTO rowlock.run_backlog SELECT * FROM rowlock.run_ready;
+INSERT INTO rowlock.run_timer SELECT q.*, now(), 1 FROM rowlock.run_ready q;
+INSERT INTO rowlock.run_parked SELECT q.*, '{}', NULL FROM rowlock.run_ready q;
+INSERT INTO rowlock.run_lease SELECT q.*, 0, 0, now() FROM rowlock.run_ready q;
+INSERT INTO rowlock.wish SELECT n, 0, now(), '', repeat('x', 1700) FROM generate_series(1, 240) n;
+INSERT INTO rowlock.run_change SELECT n, 0, 0, 0, now() FROM generate_series(1, 10000) n;
+INSERT INTO rowlock.run_object SELECT '', n::text, n, '', repeat('x', 1700), 0 FROM generate_series(1, 240) n;
+INSERT INTO rowlock.run_dedup SELECT 0, n::text, 0, repeat('x', 1700)::bytea, now() FROM generate_series(1, 240) n;
+DELETE FROM rowlock.run_ready;
+DELETE FROM rowlock.run_backlog;
+DELETE FROM rowlock.run_timer;
+DELETE FROM rowlock.run_parked;
+DELETE FROM rowlock.run_lease;
+DELETE FROM rowlock.wish;
+DELETE FROM rowlock.run_change;
+DELETE FROM rowlock.run_object;
+DELETE FROM rowlock.run_dedup;
+ALTER TABLE rowlock.run_object SET (vacuum_truncate = off);
+ALTER TABLE rowlock.run_dedup SET (vacuum_truncate = off);
+
 DO $$
 DECLARE t text;
 BEGIN
-  FOREACH t IN ARRAY ARRAY['run_ready', 'run_backlog', 'run_timer', 'run_parked', 'run_lease', 'run_change'] LOOP
+  FOREACH t IN ARRAY ARRAY['run_ready', 'run_backlog', 'run_timer', 'run_parked', 'run_lease', 'run_change', 'wish'] LOOP
     EXECUTE format('ALTER TABLE rowlock.%I SET (autovacuum_vacuum_scale_factor = 0,
       autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off)', t);
   END LOOP;

@@ -48,7 +48,7 @@ WITH clock AS MATERIALIZED (
 ), unseen AS MATERIALIZED (
   SELECT a.* FROM asked a
   WHERE a.uid IS NULL
-     OR NOT EXISTS (SELECT FROM rowlock.run_object o WHERE o.cluster = a.cluster AND o.uid = a.uid)
+     OR (SELECT true FROM rowlock.run_object o WHERE o.cluster = a.cluster AND o.uid = a.uid) IS NULL
 ), keyed AS (
   INSERT INTO rowlock.run_dedup (agent_id, idem_key, run_id, input_sha)
   SELECT u.agent_id, u.idem_key, u.run_id, u.input_sha FROM unseen u

@@ -20,7 +20,7 @@ ORDER BY w.run_id LIMIT $1::int;
 -- name: cancel_waiting
 -- End those of runs $1 that no worker holds and that somebody wished to cancel.
 WITH wished AS MATERIALIZED (
-  SELECT w.run_id, 'cancelled by ' || w.asked_by || coalesce(': ' || w.reason, '') AS message
+  SELECT w.run_id, rowlock.cancel_wish(w.run_id) AS message
   FROM rowlock.wish w WHERE w.run_id = ANY($1::bigint[]) AND w.kind = 1 /* CANCEL */
 ), ready_row AS (
   SELECT run_id FROM rowlock.run_ready WHERE run_id = ANY(ARRAY(SELECT run_id FROM wished)) FOR UPDATE SKIP LOCKED

@@ -5,6 +5,7 @@
 -- into a run that the same worker has given back meanwhile.
 -- `= ANY(ARRAY(…))` and `(SELECT true …)` stand where a join or EXISTS would do: each is one index probe a row,
 -- while for those the planner may choose to read a whole table once it guesses the number of rows wrong.
+-- `worker_id + 0` keeps it off the index by worker, through which it would read all leases of the worker.
 
 -- name: claim
 -- Lease up to $4 runs of pool $2 to worker $1. A token $3 at or below the worker's floor takes nothing.
@@ -81,7 +82,7 @@ WITH clock AS MATERIALIZED (
     AS e(run_id, seq, epoch, attempt, kind, key, try, dur_ms, body)
 ), own AS MATERIALIZED (
   SELECT l.run_id, l.epoch, l.linked FROM rowlock.run_lease l
-  WHERE l.worker_id = (SELECT worker_id FROM me) AND l.run_id = ANY($2::bigint[])
+  WHERE l.run_id = ANY($2::bigint[]) AND l.worker_id + 0 = (SELECT worker_id FROM me)
   ORDER BY l.run_id FOR UPDATE
 ), written AS (
   INSERT INTO rowlock.run_event (run_id, seq, epoch, attempt, kind, key, try, at, dur_ms, body)
@@ -121,7 +122,7 @@ WITH clock AS MATERIALIZED (
          retry_in)
 ), own AS MATERIALIZED (
   SELECT l.run_id, l.epoch, l.linked FROM rowlock.run_lease l
-  WHERE l.worker_id = (SELECT worker_id FROM me) AND l.run_id = ANY($2::bigint[])
+  WHERE l.run_id = ANY($2::bigint[] || $11::bigint[]) AND l.worker_id + 0 = (SELECT worker_id FROM me)
   ORDER BY l.run_id FOR UPDATE
 ), written AS (
   INSERT INTO rowlock.run_event (run_id, seq, epoch, attempt, kind, key, try, at, dur_ms, body)
@@ -138,24 +139,25 @@ WITH clock AS MATERIALIZED (
   FROM (SELECT run_id, max(revision) AS revision FROM visible GROUP BY run_id) v
   WHERE l.run_id = v.run_id AND l.run_id NOT IN (SELECT f.run_id FROM final f)
 ), gone AS (
-  DELETE FROM rowlock.run_lease l USING final f
-  WHERE l.run_id = f.run_id AND l.epoch = f.epoch AND l.worker_id = (SELECT worker_id FROM me)
-  RETURNING l.*, f.status, f.reason, f.message, f.outcome, f.step, f.used_ms, f.tokens_in, f.tokens_out, f.cost_micro,
-            f.result, f.retry_in,
-            CASE WHEN f.retry_in IS NOT NULL THEN
-              (SELECT 'cancelled by ' || w.asked_by || coalesce(': ' || w.reason, '') FROM rowlock.wish w
-               WHERE w.run_id = l.run_id AND w.kind = 1 /* CANCEL */) END AS cancelled
+  DELETE FROM rowlock.run_lease
+  WHERE run_id = ANY(ARRAY(SELECT o.run_id FROM own o JOIN final f USING (run_id, epoch)))
+  RETURNING *
 ), ended AS MATERIALIZED (
   -- Takes its revision after those of this batch's own events.
-  SELECT g.*, g.retry_in IS NOT NULL AND g.cancelled IS NULL AS retried, c.now, m.worker_id AS ended_by, m.name AS worker,
+  SELECT g.*, f.status, f.reason, f.message, f.outcome, f.step, f.used_ms, f.tokens_in, f.tokens_out, f.cost_micro,
+         f.result, f.retry_in, w.cancelled, f.retry_in IS NOT NULL AND w.cancelled IS NULL AS retried,
+         c.now, m.worker_id AS ended_by, m.name AS worker,
          CASE WHEN g.linked THEN nextval('rowlock.revision_seq') ELSE 0 END AS next_revision,
-         CASE WHEN g.retry_in IS NOT NULL THEN
+         CASE WHEN f.retry_in IS NOT NULL THEN
            rowlock.carry_on(g.run_id, g.epoch, g.carry, jsonb_build_object(
              'event', 66 /* ATTEMPT_FAILED */, 'epoch', g.epoch, 'attempt', g.attempt, 'worker', m.name,
-             'reason', coalesce(g.reason, 'AgentError'), 'message', left(coalesce(g.message, ''), 1000),
+             'reason', coalesce(f.reason, 'AgentError'), 'message', left(coalesce(f.message, ''), 1000),
              'claimed_at', g.claimed_at, 'at', c.now),
              (SELECT count(*) FROM written w WHERE w.run_id = g.run_id AND w.kind >= 64)) END AS next_carry
-  FROM gone g CROSS JOIN me m CROSS JOIN clock c
+  FROM gone g JOIN final f USING (run_id, epoch) CROSS JOIN me m CROSS JOIN clock c
+  CROSS JOIN LATERAL (
+    SELECT CASE WHEN f.retry_in IS NOT NULL THEN rowlock.cancel_wish(g.run_id) END AS cancelled OFFSET 0
+  ) w
   WHERE (SELECT count(*) FROM visible) >= 0
 ), finals AS (
   INSERT INTO rowlock.run_final (run_id, attempt, epoch, status, reason, message, outcome, step, worker_id, worker,
@@ -193,7 +195,7 @@ SELECT NOT EXISTS (SELECT FROM me) AS fenced,
 -- Find those of runs $2 whose attempt worker $1 ended at epochs $3.
 SELECT a.run_id FROM unnest($2::bigint[], $3::int[]) AS a(run_id, epoch)
 WHERE (SELECT true FROM rowlock.run_final f
-       WHERE f.run_id = a.run_id AND f.epoch = a.epoch AND f.worker_id = $1::bigint);
+       WHERE f.run_id = a.run_id AND f.epoch = a.epoch AND f.worker_id = $1::bigint LIMIT 1);
 
 -- name: release
 -- Give runs $2 that worker $1 holds at epochs $3 back to the queue, active for $4 milliseconds in all.
@@ -202,20 +204,23 @@ WITH clock AS MATERIALIZED (
   SELECT rowlock.now() AS now
 ), me AS MATERIALIZED (
   SELECT w.worker_id, w.name FROM rowlock.worker w WHERE w.worker_id = $1::bigint AND w.fenced_at IS NULL FOR SHARE
+), asked AS MATERIALIZED (
+  SELECT * FROM unnest($2::bigint[], $3::int[], $4::bigint[]) AS a(run_id, epoch, used_ms)
+), own AS MATERIALIZED (
+  SELECT l.run_id, l.epoch FROM rowlock.run_lease l
+  WHERE l.run_id = ANY($2::bigint[]) AND l.worker_id + 0 = (SELECT worker_id FROM me)
+  ORDER BY l.run_id FOR UPDATE
 ), gone AS (
-  DELETE FROM rowlock.run_lease l
-  USING unnest($2::bigint[], $3::int[], $4::bigint[]) AS a(run_id, epoch, used_ms)
-  WHERE l.run_id = a.run_id AND l.epoch = a.epoch AND l.worker_id = (SELECT worker_id FROM me)
-  RETURNING l.*, a.used_ms,
-            (SELECT 'cancelled by ' || w.asked_by || coalesce(': ' || w.reason, '') FROM rowlock.wish w
-             WHERE w.run_id = l.run_id AND w.kind = 1 /* CANCEL */) AS cancelled
+  DELETE FROM rowlock.run_lease
+  WHERE run_id = ANY(ARRAY(SELECT o.run_id FROM own o JOIN asked a USING (run_id, epoch)))
+  RETURNING *, rowlock.cancel_wish(run_id) AS cancelled
 ), moved AS MATERIALIZED (
-  SELECT g.*, m.name AS worker, c.now,
+  SELECT g.*, a.used_ms, m.name AS worker, c.now,
          CASE WHEN g.linked THEN nextval('rowlock.revision_seq') ELSE 0 END AS next_revision,
          rowlock.carry_on(g.run_id, g.epoch, g.carry, jsonb_build_object(
            'event', 65 /* HANDED_OVER */, 'epoch', g.epoch, 'attempt', g.attempt, 'worker', m.name,
            'reason', 'Drained', 'claimed_at', g.claimed_at, 'at', c.now)) AS next_carry
-  FROM gone g CROSS JOIN me m CROSS JOIN clock c
+  FROM gone g JOIN asked a USING (run_id, epoch) CROSS JOIN me m CROSS JOIN clock c
 ), queued AS (
   INSERT INTO rowlock.run_ready (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
                                  max_takeovers, active_ms, linked, revision, carry, ready_at, started_at)

@@ -69,8 +69,7 @@ WITH clock AS MATERIALIZED (
   WHERE w.worker_id IS NULL OR w.fenced_at IS NOT NULL
 ), gone AS (
   DELETE FROM rowlock.run_lease l WHERE l.worker_id = ANY(ARRAY(SELECT worker_id FROM dead))
-  RETURNING l.*, (SELECT 'cancelled by ' || x.asked_by || coalesce(': ' || x.reason, '') FROM rowlock.wish x
-                  WHERE x.run_id = l.run_id AND x.kind = 1 /* CANCEL */) AS cancelled
+  RETURNING l.*, rowlock.cancel_wish(l.run_id) AS cancelled
 ), counted AS (
   SELECT g.*, d.worker, d.fence_reason, d.handed, d.now, g.takeovers + CASE WHEN d.handed THEN 0 ELSE 1 END AS losses,
          g.active_ms + greatest(0, extract(epoch FROM d.lost_at - g.claimed_at) * 1000)::bigint AS used_ms

@@ -1,0 +1,377 @@
+"""WorkerPools: the Deployment they become, and what their status says."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rowlock.settings import WorkerSettings
+from rowlock.store.types import PoolDemand, PoolId
+from rowlock_operator.api.agent import AgentStatus
+from rowlock_operator.api.workerpool import WorkerPoolSpec, WorkerPoolStatus
+from rowlock_operator.intake.agents import known_agent
+from rowlock_operator.intake.seen import ObjectKey, Seen
+from rowlock_operator.kube.specs import labels
+from rowlock_operator.kube.specs.deployment import (
+    PoolIdentity,
+    PoolRefused,
+    SecretKey,
+    deployment,
+    disruption_budget,
+)
+from rowlock_operator.kube.specs.template import merge
+from rowlock_operator.pools.availability import Availability, availability, needs_pods
+from rowlock_operator.pools.replicas import wanted_replicas
+from rowlock_operator.pools.status import Applied, Demand, agent_status, differs, pool_status
+
+NOW = datetime(2026, 9, 1, 10, tzinfo=UTC)
+POOL = PoolIdentity("ns", "default", "uid-1")
+DATABASE = SecretKey("db", "url")
+
+
+def spec(**more: Any) -> WorkerPoolSpec:
+    return WorkerPoolSpec.model_validate({"image": "agents:1", **more})
+
+
+def worker_of(made: dict[str, Any]) -> dict[str, Any]:
+    return next(
+        it for it in made["spec"]["template"]["spec"]["containers"] if it["name"] == "worker"
+    )
+
+
+def env_of(made: dict[str, Any]) -> dict[str, Any]:
+    return {it["name"]: it.get("value", it.get("valueFrom")) for it in worker_of(made)["env"]}
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({}, 1),
+        ({"replicas": 7}, 1),
+        ({"autoscaling": {"minReplicas": 0}}, 0),
+        ({"autoscaling": {"mode": "None"}, "replicas": 7}, 7),
+        ({"autoscaling": {"mode": "None"}, "replicas": 0}, 0),
+        ({"autoscaling": {"mode": "External", "minReplicas": 2}}, 2),
+        ({"autoscaling": {"mode": "External"}, "replicas": 9}, 9),
+    ],
+)
+def test_how_many_workers_are_wanted(given: dict[str, Any], wanted: int) -> None:
+    assert wanted_replicas(spec(**given)) == wanted
+
+
+def test_every_variable_of_the_worker_is_one_that_it_knows() -> None:
+    made = deployment(POOL, spec(processesPerWorker=2), replicas=1, database=DATABASE)
+    known = {f"ROWLOCK_{name.upper()}" for name in WorkerSettings.model_fields}
+    assert env_of(made).keys() <= known
+
+
+def test_the_worker_gets_the_pools_limits() -> None:
+    given = spec(
+        slotsPerWorker=8,
+        processesPerWorker=2,
+        stallCeilingSeconds=9,
+        lease={"durationSeconds": 30, "renewPeriodSeconds": 10},
+        drain={"deadlineSeconds": 100},
+    )
+    made = deployment(POOL, given, replicas=3, database=DATABASE)
+    env = env_of(made)
+    assert {name: env[f"ROWLOCK_{name}"] for name in ("SLOTS", "PROCESSES", "POOL")} == {
+        "SLOTS": "8",
+        "PROCESSES": "2",
+        "POOL": "default",
+    }
+    assert (env["ROWLOCK_LEASE_SECONDS"], env["ROWLOCK_RENEW_SECONDS"]) == ("30", "10")
+    assert (env["ROWLOCK_STALL_CEILING_SECONDS"], env["ROWLOCK_DRAIN_SECONDS"]) == ("9", "100")
+    assert env["ROWLOCK_DATABASE_URL"] == {"secretKeyRef": {"name": "db", "key": "url"}}
+    assert env["ROWLOCK_NODE"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    assert made["spec"]["replicas"] == 3
+    assert made["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 130
+
+
+def test_pods_pass_the_restricted_standard() -> None:
+    made = deployment(POOL, spec(), replicas=1, database=DATABASE)
+    pod = made["spec"]["template"]["spec"]
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    context = worker_of(made)["securityContext"]
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["readOnlyRootFilesystem"] is True
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert pod["automountServiceAccountToken"] is False
+
+
+def test_a_pool_without_a_database_is_refused_unless_its_template_has_one() -> None:
+    with pytest.raises(PoolRefused) as caught:
+        deployment(POOL, spec(), replicas=1, database=None)
+    assert caught.value.reason == "NoDatabase"
+    env = [{"name": "ROWLOCK_DATABASE_URL", "valueFrom": {"secretKeyRef": {"name": "x"}}}]
+    template = {"spec": {"containers": [{"name": "worker", "env": env}]}}
+    assert deployment(POOL, spec(podTemplate=template), replicas=1, database=None)
+
+
+def test_the_selector_cannot_be_broken_by_a_template() -> None:
+    template = {"metadata": {"labels": {labels.POOL_LABEL: "other", "team": "a"}}}
+    made = deployment(POOL, spec(podTemplate=template), replicas=1, database=DATABASE)
+    found = made["spec"]["template"]["metadata"]["labels"]
+    assert found["team"] == "a"
+    assert made["spec"]["selector"]["matchLabels"].items() <= found.items()
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"spec": None},
+        {"spec": "odd"},
+        {"metadata": 7},
+        {"spec": {"containers": None}},
+        {"spec": {"containers": ["odd"]}},
+        {"spec": {"containers": [{"name": {}}]}},
+    ],
+)
+def test_a_template_cannot_take_the_worker_away(template: dict[str, Any]) -> None:
+    with pytest.raises(PoolRefused) as caught:
+        deployment(POOL, spec(podTemplate=template), replicas=1, database=DATABASE)
+    assert caught.value.reason == "InvalidPodTemplate"
+
+
+names = st.sampled_from(
+    ["spec", "metadata", "labels", "containers", "env", "volumes", "name", "worker", "value"]
+)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | names,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(names, values, max_size=3))
+def test_no_template_is_more_than_refused(template: dict[str, Any]) -> None:
+    try:
+        made = deployment(POOL, spec(podTemplate=template), replicas=1, database=DATABASE)
+    except PoolRefused:
+        return
+    found = made["spec"]["template"]["metadata"]["labels"]
+    assert made["spec"]["selector"]["matchLabels"].items() <= found.items()
+
+
+def test_the_disruption_budget_lets_one_pod_go() -> None:
+    made = disruption_budget(POOL)
+    assert made["spec"]["maxUnavailable"] == 1
+    assert labels.is_owned(made, "uid-1")
+    assert not labels.is_owned(made, "uid-2")
+    assert not labels.is_owned({}, "uid-1")
+
+
+@pytest.mark.parametrize(
+    ("base", "patch", "merged"),
+    [
+        ({"a": 1}, {"b": 2}, {"a": 1, "b": 2}),
+        ({"a": {"x": 1, "y": 2}}, {"a": {"y": 3}}, {"a": {"x": 1, "y": 3}}),
+        ({"a": 1, "b": 2}, {"a": None}, {"b": 2}),
+        ({"args": ["a"]}, {"args": ["b"]}, {"args": ["b"]}),
+        (
+            {"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]},
+            {"env": [{"name": "B", "value": "3"}, {"name": "C", "value": "4"}]},
+            {
+                "env": [
+                    {"name": "A", "value": "1"},
+                    {"name": "B", "value": "3"},
+                    {"name": "C", "value": "4"},
+                ]
+            },
+        ),
+        (
+            {"env": [{"name": "A", "value": "1"}]},
+            {"env": [{"name": "A", "valueFrom": {"fieldRef": {}}}]},
+            {"env": [{"name": "A", "valueFrom": {"fieldRef": {}}}]},
+        ),
+        (
+            {"containers": [{"name": "worker", "image": "i", "resources": {"limits": {"cpu": 1}}}]},
+            {"containers": [{"name": "worker", "resources": {"limits": {"memory": 2}}}]},
+            {
+                "containers": [
+                    {
+                        "name": "worker",
+                        "image": "i",
+                        "resources": {"limits": {"cpu": 1, "memory": 2}},
+                    }
+                ]
+            },
+        ),
+        (
+            {"volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}]},
+            {"volumeMounts": [{"name": "data", "mountPath": "/data"}]},
+            {
+                "volumeMounts": [
+                    {"name": "tmp", "mountPath": "/tmp"},
+                    {"name": "data", "mountPath": "/data"},
+                ]
+            },
+        ),
+        ({"env": [{"name": "A"}]}, {"env": "odd"}, {"env": "odd"}),
+        ({"tolerations": [{"key": "a"}]}, {"tolerations": []}, {"tolerations": []}),
+    ],
+)
+def test_templates_are_merged_by_the_documented_keys(
+    base: dict[str, Any], patch: dict[str, Any], merged: dict[str, Any]
+) -> None:
+    assert merge(base, patch) == merged
+
+
+def standing(*, replicas: int = 1, **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"generation": 2},
+        "spec": {"replicas": replicas},
+        "status": {"observedGeneration": 2, **status},
+    }
+
+
+def pod(*, waiting: str = "", unschedulable: bool = False) -> dict[str, Any]:
+    status: dict[str, Any] = {}
+    if waiting:
+        state = {"waiting": {"reason": waiting, "message": "why"}}
+        status["containerStatuses"] = [{"state": state}]
+    if unschedulable:
+        status["conditions"] = [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        ]
+    return {"metadata": {"name": "p"}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("item", "pods", "reason"),
+    [
+        (standing(readyReplicas=1, replicas=1), [], "Available"),
+        (standing(replicas=0), [], "Available"),
+        (standing(observedGeneration=1), [], "Progressing"),
+        (standing(), [], "NotEnoughWorkers"),
+        (standing(), [pod()], "NotEnoughWorkers"),
+        (standing(), [pod(), pod(waiting="ImagePullBackOff")], "ImagePullBackOff"),
+        (standing(), [pod(waiting="CrashLoopBackOff")], "CrashLoopBackOff"),
+        (standing(), [pod(waiting="PodInitializing")], "NotEnoughWorkers"),
+        (standing(), [pod(unschedulable=True)], "Unschedulable"),
+        (
+            standing(conditions=[{"type": "ReplicaFailure", "status": "True", "message": "quota"}]),
+            [],
+            "ReplicaFailure",
+        ),
+    ],
+)
+def test_what_is_in_the_way_is_named(
+    item: dict[str, Any], pods: list[dict[str, Any]], reason: str
+) -> None:
+    found = availability(item, pods)
+    assert found.reason == reason
+    assert found.available is (reason == "Available")
+
+
+def test_pods_are_read_only_when_some_are_missing() -> None:
+    assert needs_pods(standing())
+    assert not needs_pods(standing(readyReplicas=1))
+    assert not needs_pods(standing(replicas=0))
+
+
+def demand(**more: Any) -> Demand:
+    numbers = {"running": 2, "claimable": 3, "waiting": 4, "workers": 1, "slots": 8}
+    given = {"oldest_ready_at": NOW, **numbers, **more}
+    return Demand(True, PoolDemand(PoolId(1), "ns", "default", **given))
+
+
+def status_of(applied: Applied, asked: Demand, **given: Any) -> dict[str, Any]:
+    status = pool_status("default", spec(**given), applied, asked, generation=4, before={}, now=NOW)
+    WorkerPoolStatus.model_validate(status)
+    return status
+
+
+def states(status: dict[str, Any]) -> dict[str, str]:
+    return {it["type"]: f"{it['status']}/{it['reason']}" for it in status["conditions"]}
+
+
+UP = Availability(True, "Available", "1 of 1 workers are ready", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("applied", "asked", "wanted"),
+    [
+        (Applied(availability=UP), demand(), {"Ready": "True/WorkersReady"}),
+        (Applied(), demand(), {"Ready": "False/NoDeployment", "Available": "False/NoDeployment"}),
+        (
+            Applied(refusal=("NoDatabase", "why")),
+            demand(),
+            {"Ready": "False/NoDatabase", "Available": "False/NoDatabase"},
+        ),
+        (
+            Applied(refusal=("InvalidPodTemplate", "why"), availability=UP),
+            demand(),
+            {"Ready": "False/InvalidPodTemplate", "Available": "True/Available"},
+        ),
+        (Applied(availability=UP), demand(), {"DatabaseReachable": "True/WorkersBeat"}),
+        (Applied(availability=UP), demand(workers=0), {"DatabaseReachable": "False/NoWorkerBeats"}),
+        (Applied(), demand(workers=0), {"DatabaseReachable": "Unknown/NoWorkers"}),
+        (Applied(), Demand(False), {"DatabaseReachable": "Unknown/OperatorCannotReach"}),
+    ],
+)
+def test_a_pool_says_how_it_stands(applied: Applied, asked: Demand, wanted: dict[str, str]) -> None:
+    found = states(status_of(applied, asked))
+    assert wanted.items() <= found.items()
+    assert found.keys() == {
+        "Ready",
+        "Available",
+        "DatabaseReachable",
+        "ScalingActive",
+        "ScalingLimited",
+    }
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [("Internal", "FixedAtMinimum"), ("External", "External"), ("None", "Disabled")],
+)
+def test_a_pool_says_who_scales_it(mode: str, reason: str) -> None:
+    found = states(status_of(Applied(), demand(), autoscaling={"mode": mode}))
+    assert found["ScalingActive"] == f"False/{reason}"
+
+
+def test_the_queue_is_shown_and_a_new_sample_alone_is_no_news() -> None:
+    status = status_of(Applied(availability=UP), demand())
+    assert status["queue"] == {
+        "queuedRuns": 3,
+        "runningRuns": 2,
+        "oldestQueuedTime": "2026-09-01T10:00:00Z",
+        "sampleTime": "2026-09-01T10:00:00Z",
+    }
+    later = {**status, "queue": {**status["queue"], "sampleTime": "2026-09-01T10:00:10Z"}}
+    assert not differs(later, status)
+    assert differs({**later, "queue": {**later["queue"], "queuedRuns": 4}}, status)
+
+
+def agent(**more: Any) -> Any:
+    content = {"entrypoint": "a:b", **more}
+    return known_agent(Seen("Agent", ObjectKey("ns", "a", "u"), 2, "1", spec=content))
+
+
+@pytest.mark.parametrize(
+    ("known", "exists", "wanted"),
+    [
+        (agent(), True, {"Accepted": "True/Valid", "Ready": "True/PoolFound"}),
+        (agent(), False, {"Accepted": "True/Valid", "Ready": "False/PoolNotFound"}),
+        (
+            agent(entrypoint=""),
+            True,
+            {"Accepted": "False/InvalidSpec", "Ready": "False/InvalidSpec"},
+        ),
+    ],
+)
+def test_an_agent_says_whether_it_is_ready(
+    known: Any, exists: bool, wanted: dict[str, str]
+) -> None:
+    status = agent_status(known, pool="default", pool_exists=exists, before={}, now=NOW)
+    AgentStatus.model_validate(status)
+    assert states(status) == wanted
+    assert status["revision"] == known.digest
