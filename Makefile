@@ -72,16 +72,16 @@ binaries: setup ## Build the control plane's binaries (once; about 8 minutes on 
 	@$(BIN)/python -m localcluster build
 
 .PHONY: cluster-up
-cluster-up: setup ## Start a control plane that stays (NAME=default)
-	@$(BIN)/python -m localcluster up $(NAME)
+cluster-up: setup ## Start a control plane that stays (NAME=dev)
+	@$(BIN)/python -m localcluster up $(if $(NAME),--name $(NAME))
 
 .PHONY: cluster-down
 cluster-down: setup ## End it and delete its data
-	@$(BIN)/python -m localcluster down $(NAME)
+	@$(BIN)/python -m localcluster down $(if $(NAME),--name $(NAME))
 
 .PHONY: cluster-status
 cluster-status: setup ## Say what runs
-	@$(BIN)/python -m localcluster status
+	@$(BIN)/python -m localcluster status $(if $(NAME),--name $(NAME))
 
 ##@ Generated files
 

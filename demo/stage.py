@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,10 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import localcluster
+from localcluster import binaries
 from rowlock.embedded import database_url
 from rowlock.store.migrate import migrate
 
 ROOT = Path(__file__).parents[1]
+MANIFESTS = ROOT / "examples" / "support"
 _CHILD = Path(localcluster.__file__).with_name("_child.py")
 _NAMESPACE = "default"
 _POOL = "default"
@@ -138,6 +141,8 @@ def stage(context: str | None, say: Callable[[str], None]) -> Iterator[Stage]:
         say("PostgreSQL runs")
         asyncio.run(migrate(url))
         here = Stage(cluster, url, folder)
+        if context:
+            stack.callback(_clear, cluster)
         stack.callback(here.end)
         _install(here)
         say("custom resources installed")
@@ -161,8 +166,9 @@ def _cluster(context: str | None, say: Callable[[str], None]) -> Iterator[localc
 @contextmanager
 def _proxy(context: str) -> Iterator[Path]:
     """Serve the user's cluster on loopback, by whatever way of logging in kubectl knows."""
+    kubectl = shutil.which("kubectl") or str(binaries.provide(["kubectl"])["kubectl"])
     proxy = subprocess.Popen(
-        ["kubectl", "proxy", f"--context={context}", "--port=0"], stdout=subprocess.PIPE, text=True
+        [kubectl, "proxy", f"--context={context}", "--port=0"], stdout=subprocess.PIPE, text=True
     )
     try:
         line = proxy.stdout.readline() if proxy.stdout else ""
@@ -186,6 +192,11 @@ users: [{{name: demo, user: {{}}}}]
 contexts: [{{name: demo, context: {{cluster: demo, user: demo}}}}]
 current-context: demo
 """
+
+
+def _clear(cluster: localcluster.Cluster) -> None:
+    """Leave nothing in the user's cluster but the definitions of the custom resources."""
+    cluster.kubectl("delete", "--ignore-not-found", "-f", str(MANIFESTS), check=False)
 
 
 def _install(here: Stage) -> None:

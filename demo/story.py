@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from demo.stage import ROOT, DemoError, Stage
+from demo.stage import MANIFESTS, DemoError, Stage
 
-_MANIFESTS = ROOT / "examples" / "support"
 _VICTIM_ORDER = "1002"
 
 
@@ -62,7 +61,7 @@ def play(here: Stage, say: Callable[[str], None], began: float) -> Verdict:
     """
     here.hold.write_text(_VICTIM_ORDER)
     say("$ kubectl apply -f examples/support/")
-    print(here.cluster.kubectl("apply", "-f", str(_MANIFESTS)).stdout.rstrip())
+    print(here.cluster.kubectl("apply", "-f", str(MANIFESTS)).stdout.rstrip())
     _kill_the_holder(here, say)
     say("$ kubectl wait --for=condition=Finished agentruns --all")
     here.cluster.kubectl("wait", "--for=condition=Finished", "agentruns", "--all", "--timeout=60s")
