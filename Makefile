@@ -9,6 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # What a target needs is installed once for each state of the lock.
 READY := $(VENV)/.ready-$(shell cat requirements.lock pyproject.toml | sha256sum | cut -c1-16)
+TEST_HELPERS := $(wildcard tests/*.py tests/integration/*/server.py tests/integration/*/world.py)
 export PYTHONPATH := worker-image:operator:.
 
 ##@ Start here
@@ -51,6 +52,7 @@ check: setup ## Check style, types, layers, generated files and changelog fragme
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy $(TEST_HELPERS)
 	$(BIN)/lint-imports
 	$(BIN)/python -m rowlock_operator.api verify
 	$(BIN)/towncrier build --draft >/dev/null

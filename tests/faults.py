@@ -28,7 +28,7 @@ class FaultyApi:
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self._streams: set[web.Request] = set()
+        self._streams: dict[int, web.Request] = {}
         self.fault: Fault = lambda _request: None
         self.served = 0
         self.faults = 0
@@ -41,7 +41,7 @@ class FaultyApi:
 
     def drop_streams(self) -> None:
         """Cut every open watch, as a restarting load balancer does."""
-        for request in list(self._streams):
+        for request in list(self._streams.values()):
             if request.transport:
                 request.transport.abort()
         self._streams.clear()
@@ -101,7 +101,7 @@ class FaultyApi:
             )
             await stream.prepare(request)
             if "watch" in request.query:
-                self._streams.add(request)
+                self._streams[id(request)] = request
             try:
                 async for chunk in real.content.iter_any():
                     await stream.write(chunk)
@@ -109,7 +109,7 @@ class FaultyApi:
             except (ConnectionError, aiohttp.ClientError, asyncio.CancelledError):
                 pass
             finally:
-                self._streams.discard(request)
+                self._streams.pop(id(request), None)
         return stream
 
 

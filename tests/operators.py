@@ -62,7 +62,9 @@ CONDITIONS = {
 _tokens = itertools.count(time.monotonic_ns())
 
 
-async def eventually(probe: Callable[[], Awaitable[T]], what: str, within: float = WITHIN) -> T:
+async def eventually(
+    probe: Callable[[], Awaitable[T | None]], what: str, within: float = WITHIN
+) -> T:
     """Ask `probe` until it answers something true; fail with `what` after `within` seconds."""
     deadline = time.monotonic() + within
     while True:
@@ -311,7 +313,7 @@ class Stage:
         found = await self.get(resource, name)
         return (found or {}).get("status") or {}
 
-    async def list(self, resource: Resource = AGENT_RUNS) -> list[dict[str, Any]]:
+    async def objects(self, resource: Resource = AGENT_RUNS) -> list[dict[str, Any]]:
         """Return all objects of a kind in the namespace."""
         pages = self.client.pages(resource.path(self.namespace))
         return [item async for page in pages for item in page["items"]]
@@ -331,7 +333,7 @@ class Stage:
         """Wait until `count` AgentRuns, and no others, are in a phase."""
 
         async def look() -> bool:
-            phases = [run.get("status", {}).get("phase") for run in await self.list()]
+            phases = [run.get("status", {}).get("phase") for run in await self.objects()]
             return phases.count(phase) == count == len(phases)
 
         await eventually(look, f"{count} runs in phase {phase}{self._said()}", within)
@@ -340,7 +342,7 @@ class Stage:
         """Return our Events about an AgentRun, in the order of their changes."""
         found = [
             item
-            for item in await self.list(EVENTS)
+            for item in await self.objects(EVENTS)
             if item["regarding"].get("name") == name and item["regarding"]["kind"] == "AgentRun"
         ]
         return sorted(found, key=lambda item: int(item["metadata"]["name"].rsplit(".", 1)[1]))

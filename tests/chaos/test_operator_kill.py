@@ -39,7 +39,7 @@ async def test_an_operator_killed_in_mid_flush_loses_and_doubles_nothing(stage: 
     await worker.finish(*held)
 
     async def some_shown() -> bool:
-        phases = [run.get("status", {}).get("phase") for run in await stage.list()]
+        phases = [run.get("status", {}).get("phase") for run in await stage.objects()]
         return 0 < phases.count("Succeeded") < RUNS
 
     await eventually(some_shown, "the ends to be under way")

@@ -47,7 +47,7 @@ async def test_two_operators_double_no_run_and_no_event(stage: Stage) -> None:
     await other.finish(*taken[:5], status=FinalStatus.FAILED, reason="AgentError", message="no")
 
     async def all_ended() -> bool:
-        phases = [run.get("status", {}).get("phase") for run in await stage.list()]
+        phases = [run.get("status", {}).get("phase") for run in await stage.objects()]
         return (phases.count("Succeeded"), phases.count("Failed"), phases.count("Cancelled")) == (
             RUNS - 15,
             5,
@@ -59,7 +59,7 @@ async def test_two_operators_double_no_run_and_no_event(stage: Stage) -> None:
         lambda: stage.sql.fetchval("SELECT count(*) = 0 FROM rowlock.run_change"), "all shown"
     )
     rows = {str(row["run_id"]): row for row in await stage.rows()}
-    for item in await stage.list():
+    for item in await stage.objects():
         status = item["status"]
         row = rows[status["runID"]]
         assert row["uid"] == item["metadata"]["uid"]
