@@ -92,7 +92,7 @@ class FaultyApi:
             request.method,
             self._access.server + request.path_qs,
             headers=headers,
-            data=await request.read(),
+            data=await request.read() or None,
             timeout=aiohttp.ClientTimeout(total=None),
         ) as real:
             kept = {"Content-Type", "Retry-After", "Content-Encoding"}

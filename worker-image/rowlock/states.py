@@ -30,7 +30,7 @@ TRANSITIONS: dict[tuple[Place | None, Place], tuple[str, ...]] = {
     (Place.TIMER, Place.READY): ("wake_due",),
     (Place.LEASE, Place.READY): ("move_leases", "release"),
     (Place.LEASE, Place.TIMER): ("move_leases", "finish"),
-    (Place.LEASE, Place.FINAL): ("finish", "move_leases"),
+    (Place.LEASE, Place.FINAL): ("finish", "move_leases", "release"),
     (Place.READY, Place.FINAL): ("cancel_waiting", "expire_queued"),
     (Place.BACKLOG, Place.FINAL): ("cancel_waiting", "expire_queued"),
     (Place.TIMER, Place.FINAL): ("cancel_waiting", "expire_queued"),

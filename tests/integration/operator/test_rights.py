@@ -1,0 +1,97 @@
+"""The rights that the docs name are enough, and no right is missed silently."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rowlock_operator.kube.resources import CONFIG_MAPS
+from tests.operators import ROOT, Stage, access, eventually, stage_fixture  # noqa: F401
+
+pytestmark = pytest.mark.cluster
+
+PAGE = ROOT / "docs" / "how-to" / "run-the-operator.md"
+
+
+def documented() -> list[dict[str, Any]]:
+    """Return the manifests of the page."""
+    return [
+        yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.S)
+    ]
+
+
+def limited(stage: Stage) -> Path:
+    """Make a service account with the documented rights, and return its kubeconfig."""
+    role, cluster_role = documented()
+    name = f"rowlock-{uuid.uuid4().hex[:8]}"
+    cluster_role["metadata"]["name"] = name
+    account = f"{stage.namespace}:operator"
+    stage.kubectl("create", "serviceaccount", "operator")
+    for manifest in (role, cluster_role):
+        stage.cluster.kubectl(
+            "-n", stage.namespace, "apply", "-f", "-", input=yaml.safe_dump(manifest)
+        )
+    stage.kubectl(
+        "create",
+        "rolebinding",
+        "operator",
+        "--role=rowlock-operator",
+        f"--serviceaccount={account}",
+    )
+    stage.kubectl(
+        "create", "clusterrolebinding", name, f"--clusterrole={name}", f"--serviceaccount={account}"
+    )
+    token = stage.kubectl("create", "token", "operator").strip()
+    config = yaml.safe_load(stage.cluster.kubeconfig.read_text())
+    config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
+    path = stage.folder / "limited.kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+async def test_the_documented_rights_are_enough(stage: Stage) -> None:
+    config = limited(stage)
+    await stage.basics()
+    operator = await stage.operator("--kubeconfig", str(config))
+    await stage.create(CONFIG_MAPS, "tasks", data={"one": "1"})
+    await stage.run("limited", input={"configMapKeyRef": {"name": "tasks", "key": "one"}})
+    first, second = await stage.worker("worker-a"), await stage.worker("worker-b")
+    await first.claim_one()
+    await first.die()
+    run = await second.claim_one()
+    await second.go_on(run, steps=1)
+    await second.finish(run)
+    await stage.shows("limited", phase="Succeeded")
+
+    async def taken_over() -> bool:
+        return "RunTakenOver" in {event["reason"] for event in await stage.events("limited")}
+
+    await eventually(taken_over, "the Event of the takeover")
+    stage.patch("wpool", "default", autoscaling={"mode": "None"}, replicas=1)
+
+    async def unschedulable() -> bool:
+        return "Unschedulable" in stage.kubectl("get", "wpool", "default", "-o", "yaml")
+
+    await eventually(unschedulable, "the Pods to be read")
+    _, text = await operator.probe("/metrics")
+    assert not re.search(r'requests_total{code="403"[^}]*} [1-9]', text)
+    assert await operator.stop() == 0
+
+
+async def test_a_missing_right_to_one_input_holds_up_nobody_else(stage: Stage) -> None:
+    config = limited(stage)
+    stage.kubectl(
+        "patch", "role", "rowlock-operator", "--type=json", "-p",
+        '[{"op": "remove", "path": "/rules/2"}]',
+    )  # fmt: skip
+    await stage.basics()
+    await stage.operator("--kubeconfig", str(config))
+    await stage.run("needy", input={"configMapKeyRef": {"name": "tasks", "key": "one"}})
+    await stage.run("modest")
+    await stage.shows("modest", reason="WaitingForWorker")
+    await stage.shows("needy", reason="InputNotFound")
