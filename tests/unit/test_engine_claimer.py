@@ -242,7 +242,7 @@ async def test_a_freed_slot_is_filled_at_once_while_more_is_queued() -> None:
     task = asyncio.create_task(setting.claimer.run())
     await until(lambda: not setting.seats.free)
     setting.seats.free = 2
-    setting.claimer.freed()
+    setting.claimer.freed(AgentId(1))
     await until(lambda: not setting.seats.free)
     setting.claimer.stop()
     await task

@@ -140,6 +140,14 @@ UNION ALL
 SELECT 'has more takeovers than it may', l.run_id
 FROM rowlock.run_live l WHERE l.takeovers > l.max_takeovers
 UNION ALL
+SELECT 'may be claimed, but its agent has more runs than its cap allows', q.run_id
+FROM rowlock.run_ready q JOIN rowlock.agent a USING (agent_id)
+WHERE a.max_running < (SELECT count(*) FROM rowlock.run_ready x WHERE x.agent_id = q.agent_id)
+                    + (SELECT count(*) FROM rowlock.run_lease x WHERE x.agent_id = q.agent_id)
+   OR a.max_running_per_key < (SELECT count(*) FROM rowlock.run_ready x WHERE (x.agent_id, x.key) = (q.agent_id, q.key))
+                            + (SELECT count(*) FROM rowlock.run_lease x WHERE (x.agent_id, x.key) = (q.agent_id, q.key))
+   AND q.key IS NOT NULL
+UNION ALL
 SELECT 'is linked to a custom resource but was never accepted', o.run_id
 FROM rowlock.run_object o WHERE NOT EXISTS (SELECT FROM rowlock.run r WHERE r.run_id = o.run_id)
 UNION ALL
