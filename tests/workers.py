@@ -128,7 +128,14 @@ class Bench:
         return self.workers[-1]
 
     async def enqueue(
-        self, agent: str, *, count: int = 1, options: dict[str, Any] | None = None, **task: Any
+        self,
+        agent: str,
+        *,
+        count: int = 1,
+        options: dict[str, Any] | None = None,
+        key: str | None = None,
+        limits: dict[str, int] | None = None,
+        **task: Any,
     ) -> list[RunId]:
         """Enqueue runs of an agent of `agents_for_tests`, or of any "module:attribute"."""
         entrypoint = agent if ":" in agent else f"tests.agents_for_tests:{agent}"
@@ -140,6 +147,7 @@ class Bench:
             entrypoint=entrypoint,
             spec=b"{}",
             digest=entrypoint,
+            **(limits or {}),
         )
         new = NewRun(
             agent_id,
@@ -147,6 +155,7 @@ class Bench:
             pool,
             input=msgspec.json.encode({"folder": str(self.folder), **task}),
             options=msgspec.json.encode(options or {}),
+            key=key,
         )
         return [enqueued.run_id for enqueued in await intake.enqueue(self.store, [new] * count)]
 

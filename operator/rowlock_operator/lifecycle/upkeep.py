@@ -37,7 +37,7 @@ class UpkeepReport:
 
 
 class Upkeep:
-    """Fences silent workers, wakes and promotes runs, carries out wishes, ends what waited too long."""
+    """Fences silent workers, wakes and promotes runs, carries out wishes, ends what is overdue."""
 
     def __init__(self, connection: Connection, metrics: m.Metrics, health: Health) -> None:
         self._connection = connection

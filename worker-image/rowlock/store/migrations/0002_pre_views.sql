@@ -141,12 +141,18 @@ SELECT 'has more takeovers than it may', l.run_id
 FROM rowlock.run_live l WHERE l.takeovers > l.max_takeovers
 UNION ALL
 SELECT 'may be claimed, but its agent has more runs than its cap allows', q.run_id
-FROM rowlock.run_ready q JOIN rowlock.agent a USING (agent_id)
-WHERE a.max_running < (SELECT count(*) FROM rowlock.run_ready x WHERE x.agent_id = q.agent_id)
-                    + (SELECT count(*) FROM rowlock.run_lease x WHERE x.agent_id = q.agent_id)
-   OR a.max_running_per_key < (SELECT count(*) FROM rowlock.run_ready x WHERE (x.agent_id, x.key) = (q.agent_id, q.key))
-                            + (SELECT count(*) FROM rowlock.run_lease x WHERE (x.agent_id, x.key) = (q.agent_id, q.key))
-   AND q.key IS NOT NULL
+FROM rowlock.run_ready q
+WHERE q.agent_id IN (
+  SELECT a.agent_id FROM rowlock.agent a
+  JOIN (SELECT agent_id FROM rowlock.run_ready UNION ALL SELECT agent_id FROM rowlock.run_lease) u USING (agent_id)
+  WHERE a.max_running IS NOT NULL GROUP BY a.agent_id HAVING count(*) > a.max_running)
+UNION ALL
+SELECT 'may be claimed, but its key has more runs than its cap allows', q.run_id
+FROM rowlock.run_ready q
+WHERE (q.agent_id, q.key) IN (
+  SELECT a.agent_id, u.key FROM rowlock.agent a
+  JOIN (SELECT agent_id, key FROM rowlock.run_ready UNION ALL SELECT agent_id, key FROM rowlock.run_lease) u USING (agent_id)
+  WHERE a.max_running_per_key IS NOT NULL GROUP BY a.agent_id, u.key HAVING count(*) > a.max_running_per_key)
 UNION ALL
 SELECT 'is linked to a custom resource but was never accepted', o.run_id
 FROM rowlock.run_object o WHERE NOT EXISTS (SELECT FROM rowlock.run r WHERE r.run_id = o.run_id)
