@@ -56,7 +56,7 @@ class LocalWorker:
         environment = {
             **os.environ,
             "ROWLOCK_DATABASE_URL": dsn,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "worker-image", ROOT))),
             **(environment or {}),
         }
         with log.open("wb") as output:
@@ -195,6 +195,14 @@ class Bench:
         return await self.sql.fetch(
             "SELECT * FROM rowlock.run_event WHERE run_id = $1 ORDER BY seq", run
         )
+
+    async def claiming(self, processes: int) -> None:
+        """Wait until so many loop processes have claimed, whether or not there was anything."""
+        query = (
+            "SELECT count(*) = $1 FROM pg_stat_activity "
+            "WHERE datname = current_database() AND query LIKE '-- claim%'"
+        )
+        await eventually(lambda: self.sql.fetchval(query, processes), f"{processes} claimers")
 
     async def waiting(self, name: str) -> None:
         """Wait until an agent stands before the gate `name`."""

@@ -34,8 +34,8 @@ async def test_killed_process_of_a_capped_run_frees_its_slot(
         "walker", count=2, steps=3, gates=[1], key="k", limits=limits
     )
     await bench.waiting("1")
-    peer = bench.worker()
-    await peer.says("Worker started")
+    bench.worker()
+    await bench.claiming(2)
     killed = await bench.sql.fetchval("SELECT rowlock.now()")
     os.kill(worker.loops()[0], signal.SIGKILL)
     lease = await bench.lease(run, epoch=2)
@@ -60,7 +60,7 @@ async def test_run_that_may_not_come_back_frees_its_slot_for_the_next(bench: Ben
         killed = await bench.sql.fetchval("SELECT rowlock.now()")
         os.kill(loop, signal.SIGKILL)
     lease = await bench.lease(waiting)
-    assert "place='timer'" in str(await bench.where(run))
+    assert "place='timer'" in (await bench.where(run))[0]
     assert lease["claimed_at"] - killed < CAUGHT_UP + PROCESS_START
     bench.open_gate("0")
     for each in (run, waiting):
