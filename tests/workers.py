@@ -56,7 +56,7 @@ class LocalWorker:
         environment = {
             **os.environ,
             "ROWLOCK_DATABASE_URL": dsn,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "worker-image", ROOT))),
             **(environment or {}),
         }
         with log.open("wb") as output:
@@ -128,7 +128,14 @@ class Bench:
         return self.workers[-1]
 
     async def enqueue(
-        self, agent: str, *, count: int = 1, options: dict[str, Any] | None = None, **task: Any
+        self,
+        agent: str,
+        *,
+        count: int = 1,
+        options: dict[str, Any] | None = None,
+        key: str | None = None,
+        limits: dict[str, int] | None = None,
+        **task: Any,
     ) -> list[RunId]:
         """Enqueue runs of an agent of `agents_for_tests`, or of any "module:attribute"."""
         entrypoint = agent if ":" in agent else f"tests.agents_for_tests:{agent}"
@@ -140,6 +147,7 @@ class Bench:
             entrypoint=entrypoint,
             spec=b"{}",
             digest=entrypoint,
+            **(limits or {}),
         )
         new = NewRun(
             agent_id,
@@ -147,6 +155,7 @@ class Bench:
             pool,
             input=msgspec.json.encode({"folder": str(self.folder), **task}),
             options=msgspec.json.encode(options or {}),
+            key=key,
         )
         return [enqueued.run_id for enqueued in await intake.enqueue(self.store, [new] * count)]
 
@@ -186,6 +195,14 @@ class Bench:
         return await self.sql.fetch(
             "SELECT * FROM rowlock.run_event WHERE run_id = $1 ORDER BY seq", run
         )
+
+    async def claiming(self, processes: int) -> None:
+        """Wait until so many loop processes have claimed, whether or not there was anything."""
+        query = (
+            "SELECT count(*) = $1 FROM pg_stat_activity "
+            "WHERE datname = current_database() AND query LIKE '-- claim%'"
+        )
+        await eventually(lambda: self.sql.fetchval(query, processes), f"{processes} claimers")
 
     async def waiting(self, name: str) -> None:
         """Wait until an agent stands before the gate `name`."""

@@ -172,7 +172,7 @@ UPKEEP = _row(
     "counter",
     "Runs moved by upkeep.",
     "kind",
-    values=("requeued", "delayed", "failed", "cancelled", "expired", "woken"),
+    values=("requeued", "delayed", "failed", "cancelled", "expired", "woken", "promoted"),
 )
 FENCED = _row("fenced_workers_total", "counter", "Workers fenced because their lease ran out.")
 DATABASE_UP = _row("database_up", "gauge", "1 while PostgreSQL answers.")

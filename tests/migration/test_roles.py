@@ -9,7 +9,7 @@ import pytest
 
 from rowlock.errors import DatabaseRefused, StoreUnavailable
 from rowlock.states import EventKind, FenceReason
-from rowlock.store import changes, intake, invariants, queries, work, workers
+from rowlock.store import caps, changes, intake, invariants, queries, work, workers
 from rowlock.store.connection import Connection
 from rowlock.store.types import Beat, Verdict
 from tests.conftest import on_database
@@ -101,6 +101,25 @@ async def test_operator_role_runs_every_statement_of_the_operator(world: World) 
     await changes.unlink(c, runs[:1])
     await changes.pool_demand(c)
     await invariants.violations(c)
+
+
+@pytest.mark.parametrize("role", ["rowlock_worker", "rowlock_operator"])
+async def test_both_roles_promote_runs_of_capped_agents(world: World, role: str) -> None:
+    world.pool = await intake.ensure_pool(world.store, namespace="own", name=role)
+    world.agent, world.revision = await intake.ensure_agent(
+        world.store, namespace="own", name=role, entrypoint="m:a", spec=b"{}", digest="d"
+    )
+    await world.cap(max_running=2, starts_per_minute_per_key=3)
+    world.store = await acting(world, role)
+    await world.enqueue(5, key="k", linked=True, cluster=role)
+    worker = await world.worker()
+    for expected in (2, 1):
+        claimed = await world.claim(worker)
+        assert len(claimed) == expected
+        await world.finish(worker, claimed)
+        await caps.promote_waiting(world.store)
+    assert world.agent in await caps.capped_agents(world.store)
+    assert await world.claim(worker) == []
 
 
 @pytest.mark.parametrize("role", ["rowlock_worker", "rowlock_operator"])

@@ -47,6 +47,9 @@ class Queue:
     histories: list[RunId] = field(default_factory=list)
     adoptions: list[set[RunId]] = field(default_factory=list)
     fenced: bool = False
+    held: int = 0
+    promotions: list[AgentId] = field(default_factory=list)
+    promotion_errors: list[Exception] = field(default_factory=list)
     _next: int = 0
 
     async def claim(self, *, token: int, limit: int) -> list[Claimed] | None:
@@ -83,6 +86,16 @@ class Queue:
     async def revision(self, revision_id: RevisionId) -> Revision:  # noqa: ARG002
         """Read."""
         return Revision("module:agent", "agent")
+
+    async def promote(self, agent: AgentId) -> int:
+        """Let one that is held back into the queue."""
+        self.promotions.append(agent)
+        if self.promotion_errors:
+            raise self.promotion_errors.pop()
+        count = min(1, self.held)
+        self.held -= count
+        self.waiting += count
+        return count
 
 
 class Seats:
@@ -242,11 +255,52 @@ async def test_a_freed_slot_is_filled_at_once_while_more_is_queued() -> None:
     task = asyncio.create_task(setting.claimer.run())
     await until(lambda: not setting.seats.free)
     setting.seats.free = 2
-    setting.claimer.freed()
+    setting.claimer.freed(AgentId(1))
     await until(lambda: not setting.seats.free)
     setting.claimer.stop()
     await task
     assert setting.queue.limits == [4, 2]
+
+
+async def test_the_end_of_a_capped_run_lets_the_next_one_start_at_once() -> None:
+    setting = Setting(Queue(held=2), slots=4)
+    setting.claimer.capped = frozenset({AgentId(1)})
+    task = asyncio.create_task(setting.claimer.run())
+    await until(lambda: setting.queue.limits)
+    for started in (1, 2):
+        setting.claimer.freed(AgentId(1))
+        await until(lambda started=started: len(setting.seats.started) == started)
+    setting.claimer.stop()
+    await task
+    assert setting.queue.promotions == [1, 1]
+
+
+async def test_an_agent_without_caps_costs_no_promotion() -> None:
+    setting = Setting(Queue(waiting=9), slots=4)
+    setting.claimer.capped = frozenset({AgentId(2)})
+    await setting.claimer.run_once()
+    setting.claimer.freed(AgentId(1))
+    await setting.claimer.run_once()
+    assert setting.queue.promotions == []
+
+
+async def test_a_failed_promotion_is_counted_and_does_not_end_the_claiming() -> None:
+    setting = Setting(Queue(waiting=1, promotion_errors=[StoreUnavailable("away")]))
+    setting.claimer.capped = frozenset({AgentId(1)})
+    setting.claimer.freed(AgentId(1))
+    assert (await setting.claimer.run_once()).got == 1
+    counted = {key[0]: value for key, value in setting.tally.take()}
+    assert counted["rowlock_store_errors_total"] == 1
+
+
+async def test_a_look_ends_the_wait() -> None:
+    setting = Setting(Queue())
+    task = asyncio.create_task(setting.claimer.run())
+    for looks in (1, 2, 3):
+        await until(lambda looks=looks: len(setting.queue.limits) >= looks)
+        setting.claimer.look()
+    setting.claimer.stop()
+    await task
 
 
 @pytest.mark.parametrize(("asked", "got", "full"), [(4, 4, True), (4, 3, False), (0, 0, False)])

@@ -63,6 +63,9 @@ CLAIMS = _row(
     "result",
     values=("full", "partial", "empty", "error", "held_back"),
 )
+RUNS_PROMOTED = _row(
+    "rowlock_runs_promoted_total", "counter", "Runs of capped agents let into the queue from here."
+)
 ADOPTED = _row(
     "rowlock_runs_adopted_total", "counter", "Runs found after a claim whose answer was lost."
 )

@@ -26,9 +26,14 @@ class Place(StrEnum):
 #: Which moves between places exist, and the statement (store/queries) that makes each.
 TRANSITIONS: dict[tuple[Place | None, Place], tuple[str, ...]] = {
     (None, Place.READY): ("enqueue",),
+    (None, Place.BACKLOG): ("enqueue",),
+    (Place.BACKLOG, Place.READY): ("promote",),
+    (Place.READY, Place.BACKLOG): ("hold_back",),
     (Place.READY, Place.LEASE): ("claim",),
     (Place.TIMER, Place.READY): ("wake_due",),
+    (Place.TIMER, Place.BACKLOG): ("wake_due",),
     (Place.LEASE, Place.READY): ("move_leases", "release"),
+    (Place.LEASE, Place.BACKLOG): ("move_leases", "release"),
     (Place.LEASE, Place.TIMER): ("move_leases", "finish"),
     (Place.LEASE, Place.FINAL): ("finish", "move_leases", "release"),
     (Place.READY, Place.FINAL): ("cancel_waiting", "expire_queued"),
@@ -80,6 +85,8 @@ class ChangeKind(IntEnum):
     PARKED = 10
     SUSPENDED = 11
     CONTINUED = 12
+    PROMOTED = 13
+    HELD_BACK = 14
 
 
 @unique

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from rowlock.store.connection import Connection
@@ -19,6 +19,7 @@ from rowlock_operator.intake.config_maps import ConfigMaps
 from rowlock_operator.intake.departures import DepartureReport, Departures
 from rowlock_operator.intake.dispatch import Dispatch
 from rowlock_operator.intake.inbox import Inbox
+from rowlock_operator.intake.limits import Limits
 from rowlock_operator.intake.lookups import Lookups
 from rowlock_operator.intake.recall import Recall
 from rowlock_operator.intake.seen import Seen
@@ -52,11 +53,12 @@ class Connections:
     sweep: Connection
     upkeep: Connection
     pools: Connection
+    limits: Connection
 
     async def close(self) -> None:
         """Close all of them."""
-        for connection in (self.intake, self.mirror, self.sweep, self.upkeep, self.pools):
-            await connection.close()
+        for part in fields(self):
+            await getattr(self, part.name).close()
 
 
 class Assembly:
@@ -90,6 +92,7 @@ class Assembly:
             Loop("departures", self.departures.run_once, self._until_departure),
             Loop("mirror", self.mirror.run_once, self._until_change),
             Loop("agents", self.agents.run_once, every(0.5)),
+            Loop("limits", self.limits.run_once, every(0.2)),
             Loop("pools", self.pools.run_once, every(settings.pool_period_seconds)),
             Loop("upkeep", self.upkeep.run_once, every(1.0)),
             Loop("beat", self._beat, self._nothing),
@@ -124,6 +127,7 @@ class Assembly:
         settings, metrics = self._settings, self._metrics
         self.handover = Handover()
         self.catalog = Catalog(client, namespaces=settings.namespaces)
+        self.limits = Limits(connections.limits, self.catalog)
         waiting = Waiting()
         lookups = Lookups(self.catalog, ConfigMaps(client), settings.run_defaults)
         outlets = Outlets(
@@ -170,10 +174,12 @@ class Assembly:
 
     def _tell(self, news: Sequence[Seen]) -> None:
         self.agents.mark(news)
+        self.limits.mark(news)
 
     async def _sweep_once(self) -> SweepReport:
         self.dispatch.appeared(await self.catalog.refresh())
         self.agents.mark_all()
+        self.limits.mark_all()
         return await self.sweep.run_once()
 
     async def _until_next_sweep(self, _report: SweepReport) -> None:

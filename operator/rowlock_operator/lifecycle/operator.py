@@ -157,7 +157,7 @@ class Operator:
         url = self._settings.database_url.get_secret_value()
         opened = {}
         async with contextlib.AsyncExitStack() as stack:
-            for name in ("intake", "mirror", "sweep", "upkeep", "pools"):
+            for name in ("intake", "mirror", "sweep", "upkeep", "pools", "limits"):
                 opened[name] = await startup.patiently(
                     "PostgreSQL",
                     lambda name=name: startup.open_connection(url, name),  # type: ignore[misc]

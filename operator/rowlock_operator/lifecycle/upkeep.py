@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import structlog
 
+from rowlock.store import caps, workers
 from rowlock.store import intake as store
-from rowlock.store import workers
 from rowlock.store.connection import Connection
 from rowlock.store.types import Fenced
 from rowlock_operator import metrics as m
@@ -33,10 +33,11 @@ class UpkeepReport:
     woken: int = 0
     cancelled: int = 0
     expired: int = 0
+    promoted: int = 0
 
 
 class Upkeep:
-    """Fences silent workers, wakes due runs, carries out wishes, ends what waited too long."""
+    """Fences silent workers, wakes and promotes runs, carries out wishes, ends what is overdue."""
 
     def __init__(self, connection: Connection, metrics: m.Metrics, health: Health) -> None:
         self._connection = connection
@@ -50,11 +51,15 @@ class Upkeep:
         woken = await store.wake_due(self._connection, _WOKEN_AT_ONCE)
         cancelled = await store.cancel_waiting(self._connection)
         expired = await store.expire_queued(self._connection)
+        promoted = await caps.promote_waiting(self._connection)
         await self._make_partitions()
         self._health.database_up = True
         self._metrics.show(m.DATABASE_UP, 1)
-        self._count(reaped.fenced, woken, len(cancelled), len(expired))
-        return UpkeepReport(len(reaped.fenced.workers), woken, len(cancelled), len(expired))
+        report = UpkeepReport(
+            len(reaped.fenced.workers), woken, len(cancelled), len(expired), promoted
+        )
+        self._count(reaped.fenced, report)
+        return report
 
     async def _make_partitions(self) -> None:
         if time.monotonic() - self._partitions_at < _PARTITION_SECONDS:
@@ -62,7 +67,7 @@ class Upkeep:
         await store.ensure_partitions(self._connection)
         self._partitions_at = time.monotonic()
 
-    def _count(self, fenced: Fenced, woken: int, cancelled: int, expired: int) -> None:
+    def _count(self, fenced: Fenced, report: UpkeepReport) -> None:
         if fenced.workers:
             log.warning(
                 "Workers stopped beating and were fenced",
@@ -76,9 +81,10 @@ class Upkeep:
             "requeued": len(fenced.requeued),
             "delayed": len(fenced.delayed),
             "failed": len(fenced.failed),
-            "cancelled": len(fenced.cancelled) + cancelled,
-            "expired": expired,
-            "woken": woken,
+            "cancelled": len(fenced.cancelled) + report.cancelled,
+            "expired": report.expired,
+            "woken": report.woken,
+            "promoted": report.promoted,
         }
         for kind, count in moved.items():
             self._metrics.add(m.UPKEEP, kind, by=count)

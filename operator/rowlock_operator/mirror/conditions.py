@@ -86,6 +86,8 @@ def verdict(snapshot: RunSnapshot) -> str:
 
 
 def _waiting(snapshot: RunSnapshot) -> str:
+    if snapshot.place is Place.BACKLOG:
+        return "a limit of the Agent, in all or for the key, is reached"
     if snapshot.due_at:
         return f"not before {snapshot.due_at:%Y-%m-%dT%H:%M:%SZ}"
     return ""

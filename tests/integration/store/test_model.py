@@ -46,10 +46,17 @@ class Run:
     wished: bool = False
     events: int = 0
     ended: dict[int, FinalStatus] = field(default_factory=dict)
+    #: Its place in the shared queue, and in the backlog.
+    line: float = 0
+    wait: float = 0
 
     @property
-    def urgency(self) -> tuple[int, int]:
-        return (-self.priority, self.number)
+    def urgency(self) -> tuple[int, float, int]:
+        return (-self.priority, self.line, self.number)
+
+    @property
+    def turn(self) -> tuple[int, float, int]:
+        return (-self.priority, self.wait, self.number)
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.runs: dict[RunId, Run] = {}
         self.fenced: set[WorkerId] = set()
         self.token = 0
+        self.cap: int | None = None
+        self.places = 0
 
     def do(self, call: Coroutine[Any, Any, T]) -> T:
         return self.loop.run(call)
@@ -117,8 +126,26 @@ class StoreMachine(RuleBasedStateMachine):
             self.world.enqueue(count, linked=linked, priority=priority, max_takeovers=limit)
         )
         for run in made:
-            self.runs[run] = Run(len(self.runs), priority, limit)
+            self.runs[run] = model = Run(len(self.runs), priority, limit)
+            self._queue(model)
+        if self.cap is not None:
+            self._promote()
         return multiple(*made)
+
+    @rule(limit=st.sampled_from([None, 1, 2, 4]))
+    def set_cap(self, limit: int | None) -> None:
+        self.do(self.world.cap(**({} if limit is None else {"max_running": limit})))
+        before, self.cap = self.cap, limit
+        if limit is not None and (before is None or limit < before):
+            # From the last to the first: each goes in front of what waits already.
+            for model in sorted(self._in(Place.READY), key=lambda run: run.urgency, reverse=True):
+                model.place, self.places = Place.BACKLOG, self.places + 1
+                model.wait = float("-inf") if model.epoch else -self.places
+        self._promote()
+
+    @rule()
+    def promote(self) -> None:
+        assert self.do(self.world.promote()) == self._promote()
 
     @rule(target=holds, worker=worker_ids, limit=st.integers(1, 3))
     def claim(self, worker: WorkerId, limit: int) -> Any:
@@ -197,7 +224,8 @@ class StoreMachine(RuleBasedStateMachine):
         if not held:
             return
         model = self.runs[hold.run]
-        self._leave_lease(model, Place.READY)
+        model.holder = None
+        self._queue(model)
         if model.wished:
             self._final(model, FinalStatus.CANCELLED)
         if again:
@@ -233,7 +261,7 @@ class StoreMachine(RuleBasedStateMachine):
         sleeping = [model for model in self.runs.values() if model.place is Place.TIMER]
         assert woken == len(sleeping)
         for model in sleeping:
-            model.place = Place.READY
+            self._queue(model)
 
     @rule()
     def sweep(self) -> None:
@@ -323,7 +351,29 @@ class StoreMachine(RuleBasedStateMachine):
         elif counted and model.takeovers > 1:
             self._leave_lease(model, Place.TIMER)
         else:
-            self._leave_lease(model, Place.READY)
+            model.holder = None
+            self._queue(model)
+
+    def _in(self, place: Place) -> list[Run]:
+        return [model for model in self.runs.values() if model.place is place]
+
+    def _queue(self, model: Run) -> None:
+        self.places += 1
+        if self.cap is not None:
+            model.place, model.wait = Place.BACKLOG, float("-inf") if model.epoch else self.places
+            return
+        model.place = Place.READY
+        if not model.epoch:
+            model.line = self.places
+
+    def _promote(self) -> int:
+        held = len(self._in(Place.READY)) + len(self._in(Place.LEASE))
+        room = len(self.runs) if self.cap is None else max(0, self.cap - held)
+        promoted = sorted(self._in(Place.BACKLOG), key=lambda run: run.turn)[:room]
+        for model in promoted:
+            self.places += 1
+            model.place, model.line = Place.READY, float("-inf") if model.epoch else self.places
+        return len(promoted)
 
 
 def test_store_follows_its_model(shared_dsn: str) -> None:
@@ -344,7 +394,7 @@ def test_store_follows_its_model(shared_dsn: str) -> None:
     )
 
 
-@pytest.mark.parametrize("place", [Place.BACKLOG, Place.PARKED])
+@pytest.mark.parametrize("place", [Place.PARKED])
 def test_model_leaves_out_only_places_that_no_statement_here_leads_to(place: Place) -> None:
     from rowlock.states import TRANSITIONS
 

@@ -6,7 +6,7 @@ import pytest
 
 from rowlock.states import FenceReason
 from rowlock.store import invariants, work, workers
-from tests.integration.store.world import World, end, failure, step
+from tests.integration.store.world import World, end, failure, raw_of, step
 
 
 async def test_run_status_tells_where_a_run_stands_and_how_it_ended(world: World) -> None:
@@ -77,6 +77,9 @@ BROKEN = {
     "UPDATE rowlock.run_ready SET takeovers = 9": "has more takeovers than it may",
     "UPDATE rowlock.run_object SET run_id = 1": "is linked to a custom resource but was never",
     "UPDATE rowlock.run_dedup SET run_id = 1": "holds an idempotency key but was never accepted",
+    "UPDATE rowlock.agent SET max_running = 1": "its agent has more runs than its cap allows",
+    "UPDATE rowlock.agent SET max_running_per_key = 1; UPDATE rowlock.run_ready SET key = 'k'; "
+    "UPDATE rowlock.run_lease SET key = 'k'": "its key has more runs than its cap allows",
     "UPDATE rowlock.run_ready SET revision = 0": "has an unshown change newer than its revision",
 }
 
@@ -87,7 +90,7 @@ async def test_broken_invariant_is_named(world: World, damage: str) -> None:
     await world.enqueue(linked=True, idempotency_key="k")
     await work.append(world.store, worker=worker, events=[step(run, 1), step(run, 2)])
     assert await invariants.violations(world.store) == []
-    await world.sql(damage)
+    await raw_of(world.store).execute(damage)
     found = [problem for problem, _ in await invariants.violations(world.store)]
     assert any(BROKEN[damage] in problem for problem in found), found
 

@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 
 from rowlock.states import EventKind, FenceReason, FinalStatus
-from rowlock.store import intake, invariants, work, workers
+from rowlock.store import caps, intake, invariants, work, workers
 from rowlock.store.connection import Connection
 from rowlock.store.types import (
     AgentId,
@@ -109,7 +109,8 @@ class World:
         if linked:
             given |= {"cluster": CLUSTER, "uid": f"uid-{number:06}", "generation": 1}
             given |= {"namespace": "team", "name": f"run-{number}"}
-        return NewRun(self.agent, self.revision, **(given | fields))
+        given |= {"agent_id": self.agent, "revision_id": self.revision}
+        return NewRun(**(given | fields))
 
     async def enqueue(self, count: int = 1, *, linked: bool = False, **fields: Any) -> list[RunId]:
         new = self.new(count, linked=linked, **fields)
@@ -155,6 +156,17 @@ class World:
         worker = worker or await self.worker()
         await self.enqueue(count, **fields)
         return worker, await self.claim(worker)
+
+    async def cap(self, **limits: int) -> None:
+        """Give the agent these caps and no others."""
+        await caps.set_caps(self.store, self.agent, caps.Caps(**limits))
+
+    async def promote(self) -> int:
+        return await caps.promote(self.store, self.agent)
+
+    async def finish(self, worker: WorkerId, runs: Iterable[Claimed]) -> None:
+        finals = [end(run) for run in runs]
+        await work.finish(self.store, worker=worker, events=[], finals=finals)
 
     async def lose(self, run: RunId, times: int) -> None:
         """Let `times` workers die with this run, which nobody else competes for."""

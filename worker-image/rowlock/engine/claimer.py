@@ -2,6 +2,7 @@
 
 One statement asks for all free slots at once; how soon the next one follows is `pace`'s business.
 While more is queued, freed slots are gathered for 10 ms, for few runs cost as much as many.
+The end of a run of a capped agent makes room for another: that is promoted, then claimed, at once.
 
 A claim whose answer got lost may have leased runs that nobody here knows.
 So after any error the store is asked for them under a new token,
@@ -27,7 +28,7 @@ from rowlock.engine.prepared import Prepared, Revision
 from rowlock.engine.runner import Runner
 from rowlock.errors import StoreError
 from rowlock.metrics import Tally
-from rowlock.store.types import Claimed, Event, RevisionId, RunBody, RunId
+from rowlock.store.types import AgentId, Claimed, Event, RevisionId, RunBody, RunId
 
 log = structlog.get_logger(__name__)
 
@@ -60,6 +61,10 @@ class Desk(Protocol):
         """Read an agent's revision."""
         ...
 
+    async def promote(self, agent: AgentId) -> int:
+        """Move the runs of a capped agent that may start now into the queue."""
+        ...
+
 
 class Claimer:
     """Claims runs, reads what they need, and starts them.
@@ -89,6 +94,9 @@ class Claimer:
         self._tally = tally
         self._on_fenced = on_fenced
         self._revisions: dict[RevisionId, Revision] = {}
+        #: Agents with caps, as far as this process was told.
+        self.capped: frozenset[AgentId] = frozenset()
+        self._left: set[AgentId] = set()
         self._pace = Pace()
         self._unsure = False
         self._gathering: asyncio.TimerHandle | None = None
@@ -100,8 +108,16 @@ class Claimer:
         self._stopped = True
         self._woken.set()
 
-    def freed(self) -> None:
-        """A slot became free: if more is queued, ask for a few together."""
+    def look(self) -> None:
+        """Claim now: something came into the queue."""
+        self._woken.set()
+
+    def freed(self, agent: AgentId) -> None:
+        """A run of `agent` left its slot: if more is queued, ask for a few together."""
+        if agent in self.capped:
+            self._left.add(agent)
+            self._woken.set()
+            return
         if not self._pace.hungry:
             return
         if enough(self._runner.free, slots=self._runner.slots):
@@ -137,6 +153,8 @@ class Claimer:
         """Do one round: find lost claims if there may be any, else claim for the free slots."""
         if self._unsure:
             await self._adopt()
+        if self._left:
+            await self._promote()
         limit = self._limit()
         if limit <= 0:
             return ClaimReport(asked=0)
@@ -162,6 +180,18 @@ class Claimer:
         self._tally.add(metrics.CLAIMS, result)
         if report.got:
             self._tally.add(metrics.RUNS_CLAIMED, by=report.got)
+
+    async def _promote(self) -> None:
+        """Let others of these agents start; what fails here is left to the supervisors' rounds."""
+        left, self._left = self._left, set()
+        for agent in left:
+            try:
+                promoted = await self._desk.promote(agent)
+            except StoreError as error:
+                self._tally.add(metrics.STORE_ERRORS, "claimer")
+                log.warning("PostgreSQL did not answer a promotion", error=str(error))
+            else:
+                self._tally.add(metrics.RUNS_PROMOTED, by=promoted)
 
     async def _adopt(self) -> None:
         found = await self._desk.adopt(token=time.monotonic_ns(), known=self._runner.known())

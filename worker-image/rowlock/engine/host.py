@@ -37,7 +37,7 @@ from rowlock.metrics import (
     Tally,
 )
 from rowlock.store.connection import Connection
-from rowlock.store.types import PoolId, RunId, WorkerId
+from rowlock.store.types import AgentId, PoolId, RunId, WorkerId
 
 log = structlog.get_logger(__name__)
 
@@ -66,6 +66,8 @@ class Host:
         self._writer = Writer(clock=self._clock, tally=self._tally, on_fenced=self.fenced)
         self._loader = Loader(self._clock)
         self._runner = Runner(self._surroundings(), slots=boot.slots)
+        self._capped: frozenset[AgentId] = frozenset()
+        self._claimer: Claimer | None = None
         self._claiming: asyncio.Task[None]
 
     def _surroundings(self) -> Surroundings:
@@ -87,6 +89,17 @@ class Host:
         """Somebody asked to cancel these runs."""
         for run_id, reason in runs:
             self._runner.cancel(RunId(run_id), reason)
+
+    def capped(self, agents: Iterable[int]) -> None:
+        """Only these agents have caps."""
+        self._capped = frozenset(map(AgentId, agents))
+        if self._claimer:
+            self._claimer.capped = self._capped
+
+    def look(self) -> None:
+        """There is something to claim."""
+        if self._claimer:
+            self._claimer.look()
 
     def drain(self) -> None:
         """Leave when each run has reached a step boundary."""
@@ -111,7 +124,7 @@ class Host:
         threads = ThreadPoolExecutor(min(self._boot.slots, _THREADS), "tool")
         asyncio.get_running_loop().set_default_executor(threads)
         connections = [await self._open(index) for index in range(1 + _WRITERS)]
-        claimer = self._claimer(connections[0])
+        claimer = self._claimer = self._make_claimer(connections[0])
         self._claiming = asyncio.create_task(claimer.run())
         writing = [asyncio.create_task(self._write(one)) for one in connections[1:]]
         sweeping = asyncio.create_task(self._sweep())
@@ -148,7 +161,7 @@ class Host:
                     log.warning("PostgreSQL is away; waiting for it", error=str(error))
                 await self._clock.sleep(backoff_seconds(failures))
 
-    def _claimer(self, connection: Connection) -> Claimer:
+    def _make_claimer(self, connection: Connection) -> Claimer:
         worker, pool = WorkerId(self._boot.worker_id), PoolId(self._boot.pool_id)
         claimer = Claimer(
             ClaimerStatements(connection, worker, pool),
@@ -158,6 +171,7 @@ class Host:
             tally=self._tally,
             on_fenced=self.fenced,
         )
+        claimer.capped = self._capped
         self._runner.on_free = claimer.freed
         return claimer
 

@@ -46,6 +46,16 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
     runs: list[tuple[int, str | None]]
 
 
+class Capped(msgspec.Struct, frozen=True, tag=True):
+    """These agents have caps, no others: the end of one of their runs makes room for another."""
+
+    agents: list[int]
+
+
+class Look(msgspec.Struct, frozen=True, tag=True):
+    """Runs were promoted: look for them now."""
+
+
 class Drain(msgspec.Struct, frozen=True, tag=True):
     """Claim nothing more; hand each run over at its next step boundary; then leave."""
 
@@ -65,7 +75,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     gauges: list[tuple[str, float]]
 
 
-ToLoop = Boot | Cancel | Drain | Stop | Fence
+ToLoop = Boot | Cancel | Capped | Look | Drain | Stop | Fence
 
 _encoder = msgspec.json.Encoder()
 _to_loop: msgspec.json.Decoder[ToLoop] = msgspec.json.Decoder(ToLoop)

@@ -29,8 +29,10 @@ from rowlock.engine.messages import (
     LINE_LIMIT,
     Boot,
     Cancel,
+    Capped,
     Drain,
     Fence,
+    Look,
     Stop,
     ToLoop,
     line,
@@ -73,6 +75,10 @@ async def obey(reader: asyncio.StreamReader, host: Host) -> None:
 def _carry_out(message: ToLoop, host: Host) -> None:
     if isinstance(message, Cancel):
         host.cancel(message.runs)
+    elif isinstance(message, Capped):
+        host.capped(message.agents)
+    elif isinstance(message, Look):
+        host.look()
     elif isinstance(message, Drain):
         host.drain()
     elif isinstance(message, Stop):

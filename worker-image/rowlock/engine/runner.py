@@ -19,7 +19,7 @@ from rowlock.engine.hosted import HostedRun
 from rowlock.engine.lane import Release
 from rowlock.engine.prepared import Prepared, Surroundings
 from rowlock.states import FinalStatus
-from rowlock.store.types import Final, RunId, Verdict
+from rowlock.store.types import AgentId, Final, RunId, Verdict
 
 log = structlog.get_logger(__name__)
 
@@ -44,11 +44,15 @@ class Runner:
     slots
         How many runs it may hold.
     on_free
-        Called when a slot became free.
+        Called with its agent when a run is gone and its slot free.
     """
 
     def __init__(
-        self, around: Surroundings, *, slots: int, on_free: Callable[[], None] = lambda: None
+        self,
+        around: Surroundings,
+        *,
+        slots: int,
+        on_free: Callable[[AgentId], None] = lambda _: None,
     ) -> None:
         self._around = around
         self._runs: dict[RunId, HostedRun] = {}
@@ -150,7 +154,7 @@ class Runner:
         if run.steps_done:
             self._around.tally.add(metrics.STEPS, by=run.steps_done)
         self._count(row, verdict)
-        self.on_free()
+        self.on_free(run.claimed.agent_id)
 
     def _count(self, row: Final | Release | None, verdict: Verdict) -> None:
         tally = self._around.tally

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from rowlock.engine.lane import Release
 from rowlock.engine.prepared import Revision
-from rowlock.store import work
+from rowlock.store import caps, work
 from rowlock.store.connection import Connection
 from rowlock.store.types import (
+    AgentId,
     Claimed,
     Event,
     Final,
@@ -74,3 +75,7 @@ class ClaimerStatements:
         """Read an agent's revision."""
         found = await work.revision(self.connection, revision_id)
         return Revision(found[0], found[2]) if found else Revision("", "unknown")
+
+    async def promote(self, agent: AgentId) -> int:
+        """Move the runs of a capped agent that may start now into the queue."""
+        return await caps.promote(self.connection, agent)

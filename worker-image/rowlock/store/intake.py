@@ -12,7 +12,9 @@ from operator import attrgetter
 from typing import Any, Final
 
 from rowlock.errors import StoreUnavailable
+from rowlock.store import caps
 from rowlock.store.bodies import unpack
+from rowlock.store.caps import Caps
 from rowlock.store.connection import Connection
 from rowlock.store.queue import cancel_waiting, ensure_partitions, expire_queued, wake_due
 from rowlock.store.types import AgentId, Enqueued, NewRun, PoolId, RevisionId, RunId, Submission
@@ -24,6 +26,7 @@ __all__ = [
     "ensure_partitions",
     "ensure_pool",
     "expire_queued",
+    "limit_agent",
     "request_cancel",
     "run_ids_by_object",
     "wake_due",
@@ -69,16 +72,31 @@ async def ensure_agent(  # noqa: PLR0913  an agent has that many parts
     spec
         What the agent was declared as, for the reader of a run's history.
     max_running, max_running_per_key, starts_per_minute_per_key
-        Caps of the agent, not of the revision: the last call wins.
+        Caps of the agent, not of the revision: the last call wins (see `caps.set_caps`).
     """
-    caps = (max_running, max_running_per_key, starts_per_minute_per_key)
-    await conn.execute("ensure_agent", namespace, name, *caps)
-    agent = _found(await conn.fetchrow("agent_id", namespace, name), "agent")["agent_id"]
+    values = (max_running, max_running_per_key, starts_per_minute_per_key)
+    found = await conn.fetchrow("agent", namespace, name)
+    if found is None:
+        await conn.execute("ensure_agent", namespace, name, *values)
+        found = _found(await conn.fetchrow("agent", namespace, name), "agent")
+    agent = AgentId(found[0])
+    if tuple(found)[1:] != values:
+        await caps.set_caps(conn, agent, Caps(*values))
     row = await conn.fetchrow("revision_id", agent, digest)
     if row is None:
         await conn.execute("ensure_revision", agent, digest, entrypoint, spec)
         row = await conn.fetchrow("revision_id", agent, digest)
-    return AgentId(agent), RevisionId(_found(row, "revision")["revision_id"])
+    return agent, RevisionId(_found(row, "revision")["revision_id"])
+
+
+async def limit_agent(conn: Connection, *, namespace: str, name: str, limits: Caps) -> bool:
+    """Give an agent these caps; False if it is not there yet: `ensure_agent` makes it with them."""
+    found = await conn.fetchrow("agent", namespace, name)
+    if found is None:
+        return False
+    if Caps(*tuple(found)[1:]) != limits:
+        await caps.set_caps(conn, AgentId(found[0]), limits)
+    return True
 
 
 async def enqueue(conn: Connection, runs: Sequence[NewRun]) -> list[Enqueued]:
@@ -86,6 +104,7 @@ async def enqueue(conn: Connection, runs: Sequence[NewRun]) -> list[Enqueued]:
 
     A run is accepted once: by its custom resource (`cluster`, `uid`),
     and by its agent and idempotency key.
+    Those of capped agents are promoted from the backlog at once, as far as the caps allow.
 
     Raises
     ------
@@ -148,6 +167,9 @@ async def _create(conn: Connection, runs: Sequence[NewRun]) -> dict[int, Enqueue
     rows = await conn.fetch(
         "enqueue", *content, [_sha(run) for run in asked], *zip(*map(_OBJECT, asked), strict=True)
     )
+    for agent in {asked[row["place"] - 1].agent_id for row in rows if row["held"]}:
+        # If somebody else is promoting just now, the next round of anybody finds these.
+        await caps.promote(conn, agent, wait=False)
     return {places[r["place"] - 1]: Enqueued(RunId(r["run_id"]), Submission.CREATED) for r in rows}
 
 

@@ -30,6 +30,7 @@ from rowlock.supervisor.child import Child
 from rowlock.supervisor.crew import Crew
 from rowlock.supervisor.exposition import Pulse, serve
 from rowlock.supervisor.plans import make_plans
+from rowlock.supervisor.promotions import Promoter
 from rowlock.supervisor.stalls import PERIOD, StallWatch
 from rowlock.supervisor.upkeep import Upkeep, note_fenced
 from rowlock.supervisor.wishes import POLL_SECONDS, WishPoller
@@ -74,12 +75,13 @@ class Supervisor:
             beats = await self._open("beats", command_timeout=self._settings.renew_seconds)
             control = await self._open("control")
             upkeep = await self._open("upkeep")
+            promoting = await self._open("promotions")
             await self._patiently(lambda: self._start_crew(control))
         except StoreUnavailable:
             if self._drain.is_set():
                 return 0  # nothing was begun
             raise
-        duties = self._duties(beats, control, upkeep)
+        duties = self._duties(beats, control, upkeep, promoting)
         await self._drain.wait()
         log.info("Leaving", drain_seconds=self._settings.drain_seconds)
         clean = await self._crew.leave(self._settings.drain_seconds, self._now)
@@ -142,11 +144,12 @@ class Supervisor:
         )
 
     def _duties(
-        self, beats: Connection, control: Connection, upkeep: Connection
+        self, beats: Connection, control: Connection, upkeep: Connection, promoting: Connection
     ) -> list[asyncio.Task[None]]:
         settings, tally, over = self._settings, self._tally, self._over
         self._beater = Beater(beats, clock=self._clock, tally=tally)
         self._wishes = WishPoller(control)
+        self._promoter = Promoter(promoting, tally=tally)
         rounds = Upkeep(
             upkeep, lease_seconds=settings.lease_seconds, clock=self._clock, tally=tally
         )
@@ -156,6 +159,7 @@ class Supervisor:
             for name, once, wait in (
                 ("beat", self._beat, lambda ok: settings.renew_seconds if ok else quick),
                 ("wishes", self._poll_wishes, lambda _: POLL_SECONDS),
+                ("promotions", self._promote, lambda _: self._promoter.pause()),
                 ("upkeep", rounds.run_once, lambda _: rounds.pause()),
                 ("stalls", self._look_for_stalls, lambda _: PERIOD),
                 ("metrics", self._show_metrics, lambda _: 1.0),
@@ -169,6 +173,11 @@ class Supervisor:
 
     async def _poll_wishes(self) -> None:
         await self._wishes.run_once(self._crew.living)
+
+    async def _promote(self) -> None:
+        # Who leaves claims nothing: what it promoted would wait for another worker's next poll.
+        if not self._drain.is_set():
+            await self._promoter.run_once(self._crew.living)
 
     async def _look_for_stalls(self) -> None:
         self._pulse.beat()

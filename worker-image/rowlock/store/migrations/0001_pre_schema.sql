@@ -49,8 +49,11 @@ CREATE TABLE rowlock.agent (
   max_running               int,
   max_running_per_key       int,
   starts_per_minute_per_key int,
-  weight                    float8 NOT NULL DEFAULT 1,
-  last_vft                  float8 NOT NULL DEFAULT 0,
+  -- Whether any cap is set.
+  capped                    boolean GENERATED ALWAYS AS (
+    max_running IS NOT NULL OR max_running_per_key IS NOT NULL OR starts_per_minute_per_key IS NOT NULL) STORED,
+  -- A run of weight 2 counts half in the queue that all agents share.
+  weight                    float8 NOT NULL DEFAULT 1 CHECK (weight > 0),
   UNIQUE (namespace, name)
 );
 
@@ -65,22 +68,23 @@ CREATE TABLE rowlock.agent_revision (
   UNIQUE (agent_id, digest)
 );
 
--- The row that is locked to decide about one key of an agent.
-CREATE TABLE rowlock.agent_key (
+-- How far the backlog of a capped agent has come: the vft of the run promoted last, for each priority.
+CREATE TABLE rowlock.agent_turn (
   agent_id int NOT NULL,
-  key      text NOT NULL,
-  last_vft float8 NOT NULL DEFAULT 0,
-  PRIMARY KEY (agent_id, key)
+  priority smallint NOT NULL,
+  vft      float8 NOT NULL,
+  PRIMARY KEY (agent_id, priority)
 );
 
--- Starts of rate-limited keys: the sliding window counts these.
+-- Starts of rate-limited keys, which the sliding window counts; `started_at` is NULL from the promotion
+-- of a run until a later one has found out when a worker took it.
 CREATE TABLE rowlock.run_start (
+  run_id     bigint PRIMARY KEY,
   agent_id   int NOT NULL,
-  key        text NOT NULL,
-  started_at timestamptz NOT NULL,
-  run_id     bigint NOT NULL,
-  PRIMARY KEY (agent_id, key, started_at, run_id)
+  key        text COLLATE "C" NOT NULL,
+  started_at timestamptz
 );
+CREATE INDEX run_start_window ON rowlock.run_start (agent_id, started_at, key);
 
 -- ---------------------------------------------------------------- history
 
@@ -165,13 +169,15 @@ INSERT INTO rowlock.history_floor DEFAULT VALUES;
 -- a JSON array of {"event","epoch","attempt","worker","reason","claimed_at","at","message"}.
 -- `revision` is the number of the newest change of the run (0 for runs without a custom resource).
 -- `queue_deadline` holds until the first claim, `started_at` is that claim.
+-- `vft` is the place in line: in run_ready among all runs of the pool and priority, in run_backlog
+-- among those of the agent and priority (see 0005_pre_caps.sql).
 
 CREATE TABLE rowlock.run_ready (
   run_id         bigint PRIMARY KEY,
   pool_id        int NOT NULL,
   agent_id       int NOT NULL,
   revision_id    int NOT NULL,
-  key            text,
+  key            text COLLATE "C",
   priority       smallint NOT NULL,
   vft            float8 NOT NULL,
   epoch          int NOT NULL,
@@ -190,7 +196,11 @@ CREATE INDEX run_ready_claim ON rowlock.run_ready (pool_id, priority DESC, vft, 
 CREATE INDEX run_ready_deadline ON rowlock.run_ready (queue_deadline) WHERE queue_deadline IS NOT NULL;
 
 CREATE TABLE rowlock.run_backlog (LIKE rowlock.run_ready, PRIMARY KEY (run_id));
-CREATE INDEX run_backlog_key ON rowlock.run_backlog (agent_id, key, priority DESC, vft, run_id);
+CREATE INDEX run_backlog_front ON rowlock.run_backlog (agent_id, priority DESC, vft, run_id);
+CREATE INDEX run_backlog_key ON rowlock.run_backlog (agent_id, coalesce(key, ''), priority DESC, vft, run_id);
+-- Those that ran before: no limit on starts holds them back.
+CREATE INDEX run_backlog_again ON rowlock.run_backlog (agent_id, coalesce(key, ''), priority DESC, vft, run_id)
+  WHERE started_at IS NOT NULL;
 CREATE INDEX run_backlog_deadline ON rowlock.run_backlog (queue_deadline) WHERE queue_deadline IS NOT NULL;
 
 CREATE TABLE rowlock.run_timer (
@@ -219,7 +229,8 @@ CREATE TABLE rowlock.run_lease (
 );
 CREATE INDEX run_lease_worker ON rowlock.run_lease (worker_id);
 CREATE INDEX run_lease_capped ON rowlock.run_lease (agent_id, key);
-CREATE INDEX run_ready_capped ON rowlock.run_ready (agent_id, key);
+-- For counting a cap, and for the end of the line of a key.
+CREATE INDEX run_ready_line ON rowlock.run_ready (agent_id, key, priority, pool_id, vft);
 
 -- One more entry behind those that the lease of `epoch` has not written into history yet.
 -- That owner writes them all before anything else, each as one event of its own epoch;

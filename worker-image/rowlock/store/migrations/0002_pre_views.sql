@@ -140,6 +140,20 @@ UNION ALL
 SELECT 'has more takeovers than it may', l.run_id
 FROM rowlock.run_live l WHERE l.takeovers > l.max_takeovers
 UNION ALL
+SELECT 'may be claimed, but its agent has more runs than its cap allows', q.run_id
+FROM rowlock.run_ready q
+WHERE q.agent_id IN (
+  SELECT a.agent_id FROM rowlock.agent a
+  JOIN (SELECT agent_id FROM rowlock.run_ready UNION ALL SELECT agent_id FROM rowlock.run_lease) u USING (agent_id)
+  WHERE a.max_running IS NOT NULL GROUP BY a.agent_id HAVING count(*) > a.max_running)
+UNION ALL
+SELECT 'may be claimed, but its key has more runs than its cap allows', q.run_id
+FROM rowlock.run_ready q
+WHERE (q.agent_id, q.key) IN (
+  SELECT a.agent_id, u.key FROM rowlock.agent a
+  JOIN (SELECT agent_id, key FROM rowlock.run_ready UNION ALL SELECT agent_id, key FROM rowlock.run_lease) u USING (agent_id)
+  WHERE a.max_running_per_key IS NOT NULL GROUP BY a.agent_id, u.key HAVING count(*) > a.max_running_per_key)
+UNION ALL
 SELECT 'is linked to a custom resource but was never accepted', o.run_id
 FROM rowlock.run_object o WHERE NOT EXISTS (SELECT FROM rowlock.run r WHERE r.run_id = o.run_id)
 UNION ALL

@@ -29,11 +29,13 @@ BEGIN
     EXECUTE format('GRANT USAGE ON ALL SEQUENCES IN SCHEMA rowlock TO %I', who);
     FOREACH what IN ARRAY ARRAY[
       'INSERT ON rowlock.pool, rowlock.run, rowlock.run_event, rowlock.run_final, rowlock.run_attempt',
-      'INSERT ON rowlock.run_dedup, rowlock.run_object, rowlock.run_change, rowlock.run_start, rowlock.agent_key',
+      'INSERT ON rowlock.run_dedup, rowlock.run_object, rowlock.run_change',
       'INSERT, DELETE ON rowlock.run_ready, rowlock.run_backlog, rowlock.run_timer, rowlock.run_parked, rowlock.run_lease',
       -- SELECT ... FOR UPDATE asks for UPDATE on one column at least.
       'UPDATE (run_id) ON rowlock.run_ready, rowlock.run_backlog, rowlock.run_timer, rowlock.run_parked',
       'UPDATE (run_id, revision) ON rowlock.run_lease',
+      'INSERT, UPDATE, DELETE ON rowlock.run_start',
+      'INSERT, UPDATE ON rowlock.agent_turn',
       'INSERT, DELETE ON rowlock.wish',
       'INSERT, UPDATE ON rowlock.approval, rowlock.worker, rowlock.worker_beat',
       'UPDATE ON rowlock.reaper'
@@ -43,8 +45,8 @@ BEGIN
     EXECUTE format('GRANT EXECUTE ON FUNCTION rowlock.ensure_partitions(int) TO %I', who);
   END LOOP;
   IF EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'rowlock_operator') THEN
-    GRANT INSERT, UPDATE ON rowlock.agent, rowlock.agent_revision, rowlock.agent_key TO rowlock_operator;
-    GRANT DELETE ON rowlock.run_change, rowlock.run_object, rowlock.run_start TO rowlock_operator;
+    GRANT INSERT, UPDATE ON rowlock.agent, rowlock.agent_revision TO rowlock_operator;
+    GRANT DELETE ON rowlock.run_change, rowlock.run_object TO rowlock_operator;
     GRANT UPDATE ON rowlock.run_change TO rowlock_operator;
   END IF;
 END $$;

@@ -9,19 +9,15 @@ INSERT INTO rowlock.pool (namespace, name) VALUES ($1::text, $2::text) ON CONFLI
 SELECT pool_id FROM rowlock.pool WHERE namespace = $1::text AND name = $2::text;
 
 -- name: ensure_agent
--- Make agent $2 of namespace $1, or give it these caps where they differ.
-INSERT INTO rowlock.agent AS a (namespace, name, max_running, max_running_per_key, starts_per_minute_per_key)
+-- Make agent $2 of namespace $1 with these caps unless it exists.
+INSERT INTO rowlock.agent (namespace, name, max_running, max_running_per_key, starts_per_minute_per_key)
 VALUES ($1::text, $2::text, $3::int, $4::int, $5::int)
-ON CONFLICT (namespace, name) DO UPDATE
-SET max_running = excluded.max_running,
-    max_running_per_key = excluded.max_running_per_key,
-    starts_per_minute_per_key = excluded.starts_per_minute_per_key
-WHERE (a.max_running, a.max_running_per_key, a.starts_per_minute_per_key)
-  IS DISTINCT FROM (excluded.max_running, excluded.max_running_per_key, excluded.starts_per_minute_per_key);
+ON CONFLICT (namespace, name) DO NOTHING;
 
--- name: agent_id
--- Find agent $2 of namespace $1.
-SELECT agent_id FROM rowlock.agent WHERE namespace = $1::text AND name = $2::text;
+-- name: agent
+-- Find agent $2 of namespace $1 and its caps.
+SELECT agent_id, max_running, max_running_per_key, starts_per_minute_per_key
+FROM rowlock.agent WHERE namespace = $1::text AND name = $2::text;
 
 -- name: ensure_revision
 -- Make the revision of agent $1 with digest $2 unless it exists.
@@ -67,28 +63,49 @@ WITH clock AS MATERIALIZED (
   ON CONFLICT (cluster, uid) DO NOTHING
   RETURNING run_id
 ), created AS MATERIALIZED (
-  SELECT a.*, a.uid IS NOT NULL AS linked, c.now,
+  SELECT a.agent_id, a.revision_id, a.pool_id, a.input, a.options, nullif(a.key, '') AS key, a.priority,
+         a.max_takeovers, a.deadline_seconds, a.place, a.run_id, a.uid IS NOT NULL AS linked, c.now,
          CASE WHEN a.uid IS NULL THEN 0 ELSE nextval('rowlock.revision_seq') END AS revision
   FROM allowed a CROSS JOIN clock c
   WHERE a.uid IS NULL OR a.run_id IN (SELECT l.run_id FROM linked l)
+), caps AS MATERIALIZED (
+  SELECT * FROM rowlock.hold_caps(ARRAY(SELECT DISTINCT agent_id FROM created))
+), numbered AS (
+  SELECT c.*, coalesce(k.hold_all OR (k.hold_keys AND c.key IS NOT NULL), false) AS held, coalesce(k.step, 1) AS step,
+         row_number() OVER (PARTITION BY c.agent_id, c.key, c.priority, c.pool_id ORDER BY c.place) AS nth
+  FROM created c LEFT JOIN caps k USING (agent_id)
+), lined_up AS MATERIALIZED (
+  -- The end of each key's line is looked up once, with its first run.
+  SELECT n.*, max(CASE WHEN n.nth > 1 THEN NULL
+                       WHEN n.held THEN rowlock.backlog_line(n.priority, n.agent_id, n.key)
+                       ELSE rowlock.ready_line(n.pool_id, n.priority, n.agent_id, n.key) END)
+                OVER (PARTITION BY n.agent_id, n.key, n.priority, n.pool_id)
+              + n.nth * CASE WHEN n.held THEN 1 ELSE n.step END AS vft
+  FROM numbered n
 ), accepted AS (
   INSERT INTO rowlock.run (run_id, agent_id, revision_id, pool_id, key, priority, linked, created_at, input, options)
   SELECT run_id, agent_id, revision_id, pool_id, key, priority, linked, now, input, options FROM created
 ), queued AS (
   INSERT INTO rowlock.run_ready (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
                                  max_takeovers, active_ms, queue_deadline, linked, revision, ready_at)
-  SELECT run_id, pool_id, agent_id, revision_id, key, priority, extract(epoch FROM now), 0, 1, 0,
+  SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, 0, 1, 0,
          max_takeovers, 0, now + deadline_seconds * interval '1 second', linked, revision, now
-  FROM created
+  FROM lined_up WHERE NOT held
+), held_back AS (
+  INSERT INTO rowlock.run_backlog (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
+                                   max_takeovers, active_ms, queue_deadline, linked, revision, ready_at)
+  SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, 0, 1, 0,
+         max_takeovers, 0, now + deadline_seconds * interval '1 second', linked, revision, now
+  FROM lined_up WHERE held
 ), changed AS (
   INSERT INTO rowlock.run_change (seq, run_id, kind, epoch, at)
   SELECT revision, run_id, 1 /* QUEUED */, 0, now FROM created WHERE linked
 )
-SELECT c.place, c.run_id FROM created c
+SELECT c.place, c.run_id, c.held FROM lined_up c
 UNION ALL
 -- The key's gate let a run through that its custom resource's gate held back: another batch has just
 -- accepted the same resource under another key. Once more, and the first step sees that.
-SELECT a.place, a.run_id FROM allowed a
+SELECT a.place, a.run_id, false FROM allowed a
 WHERE a.idem_key IS NOT NULL AND a.uid IS NOT NULL
   AND a.run_id NOT IN (SELECT l.run_id FROM linked l)
   AND rowlock.try_again('a concurrent batch accepted the same custom resource');

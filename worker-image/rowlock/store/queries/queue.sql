@@ -111,19 +111,31 @@ WITH late_ready AS (
 SELECT run_id FROM ended;
 
 -- name: wake_due
--- Put up to $1 runs whose timer is due back into the queue.
+-- Put up to $1 runs whose timer is due back into the queue or, under a cap, into the backlog.
 WITH picked AS (
   SELECT run_id FROM rowlock.run_timer WHERE due_at <= rowlock.now()
   ORDER BY due_at LIMIT $1::int FOR UPDATE SKIP LOCKED
 ), due AS (
   DELETE FROM rowlock.run_timer t WHERE t.run_id = ANY(ARRAY(SELECT run_id FROM picked))
   RETURNING t.*, CASE WHEN t.linked THEN nextval('rowlock.revision_seq') ELSE 0 END AS next_revision
+), caps AS MATERIALIZED (
+  SELECT * FROM rowlock.hold_caps(ARRAY(SELECT DISTINCT agent_id FROM due))
+), woken AS MATERIALIZED (
+  SELECT d.*, coalesce(k.hold_all OR (k.hold_keys AND d.key IS NOT NULL), false) AS held
+  FROM due d LEFT JOIN caps k USING (agent_id)
 ), queued AS (
   INSERT INTO rowlock.run_ready (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
                                  max_takeovers, active_ms, queue_deadline, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
          max_takeovers, active_ms, queue_deadline, linked, next_revision, carry, rowlock.now(), started_at
-  FROM due
+  FROM woken WHERE NOT held
+), held_back AS (
+  -- What ran before is the first of its key.
+  INSERT INTO rowlock.run_backlog (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
+                                   max_takeovers, active_ms, queue_deadline, linked, revision, carry, ready_at, started_at)
+  SELECT run_id, pool_id, agent_id, revision_id, key, priority, '-infinity', epoch, attempt, takeovers,
+         max_takeovers, active_ms, queue_deadline, linked, next_revision, carry, rowlock.now(), started_at
+  FROM woken WHERE held
 ), changed AS (
   INSERT INTO rowlock.run_change (seq, run_id, kind, epoch)
   SELECT next_revision, run_id, 8 /* WOKEN */, epoch FROM due WHERE linked

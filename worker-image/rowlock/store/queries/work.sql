@@ -199,7 +199,7 @@ WHERE (SELECT true FROM rowlock.run_final f
 
 -- name: release
 -- Give runs $2 that worker $1 holds at epochs $3 back to the queue, active for $4 milliseconds in all.
--- A wish to cancel ends the run instead.
+-- Under a cap they go to the backlog. A wish to cancel ends the run instead.
 WITH clock AS MATERIALIZED (
   SELECT rowlock.now() AS now
 ), me AS MATERIALIZED (
@@ -214,19 +214,29 @@ WITH clock AS MATERIALIZED (
   DELETE FROM rowlock.run_lease
   WHERE run_id = ANY(ARRAY(SELECT o.run_id FROM own o JOIN asked a USING (run_id, epoch)))
   RETURNING *, rowlock.cancel_wish(run_id) AS cancelled
+), caps AS MATERIALIZED (
+  SELECT * FROM rowlock.hold_caps(ARRAY(SELECT DISTINCT agent_id FROM gone))
 ), moved AS MATERIALIZED (
   SELECT g.*, a.used_ms, m.name AS worker, c.now,
+         coalesce(k.hold_all OR (k.hold_keys AND g.key IS NOT NULL), false) AS held,
          CASE WHEN g.linked THEN nextval('rowlock.revision_seq') ELSE 0 END AS next_revision,
          rowlock.carry_on(g.run_id, g.epoch, g.carry, jsonb_build_object(
            'event', 65 /* HANDED_OVER */, 'epoch', g.epoch, 'attempt', g.attempt, 'worker', m.name,
            'reason', 'Drained', 'claimed_at', g.claimed_at, 'at', c.now)) AS next_carry
-  FROM gone g JOIN asked a USING (run_id, epoch) CROSS JOIN me m CROSS JOIN clock c
+  FROM gone g JOIN asked a USING (run_id, epoch) CROSS JOIN me m CROSS JOIN clock c LEFT JOIN caps k USING (agent_id)
 ), queued AS (
   INSERT INTO rowlock.run_ready (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
                                  max_takeovers, active_ms, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
          max_takeovers, used_ms, linked, next_revision, next_carry, now, started_at
-  FROM moved WHERE cancelled IS NULL
+  FROM moved WHERE cancelled IS NULL AND NOT held
+), held_back AS (
+  -- What ran before is the first of its key.
+  INSERT INTO rowlock.run_backlog (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
+                                   max_takeovers, active_ms, linked, revision, carry, ready_at, started_at)
+  SELECT run_id, pool_id, agent_id, revision_id, key, priority, '-infinity', epoch, attempt, takeovers,
+         max_takeovers, used_ms, linked, next_revision, next_carry, now, started_at
+  FROM moved WHERE cancelled IS NULL AND held
 ), finals AS (
   INSERT INTO rowlock.run_final (run_id, attempt, epoch, status, reason, message, worker_id, worker, takeovers,
                                  started_at, claimed_at, finished_at, active_ms, revision, carry)

@@ -74,8 +74,10 @@ WITH clock AS MATERIALIZED (
   SELECT g.*, d.worker, d.fence_reason, d.handed, d.now, g.takeovers + CASE WHEN d.handed THEN 0 ELSE 1 END AS losses,
          g.active_ms + greatest(0, extract(epoch FROM d.lost_at - g.claimed_at) * 1000)::bigint AS used_ms
   FROM gone g JOIN dead d USING (worker_id)
+), caps AS MATERIALIZED (
+  SELECT * FROM rowlock.hold_caps(ARRAY(SELECT DISTINCT agent_id FROM counted))
 ), moved AS MATERIALIZED (
-  SELECT c.*,
+  SELECT c.*, coalesce(k.hold_all OR (k.hold_keys AND c.key IS NOT NULL), false) AS held,
          CASE WHEN c.cancelled IS NOT NULL THEN 'cancelled'
               WHEN c.handed THEN 'requeued'
               WHEN c.losses > c.max_takeovers THEN 'failed'
@@ -86,13 +88,20 @@ WITH clock AS MATERIALIZED (
            'event', CASE WHEN c.handed THEN 65 /* HANDED_OVER */ ELSE 64 /* TAKEN_OVER */ END,
            'epoch', c.epoch, 'attempt', c.attempt, 'worker', c.worker, 'reason', c.fence_reason,
            'claimed_at', c.claimed_at, 'at', c.now)) AS next_carry
-  FROM counted c
+  FROM counted c LEFT JOIN caps k USING (agent_id)
 ), queued AS (
   INSERT INTO rowlock.run_ready (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
                                  max_takeovers, active_ms, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, losses,
          max_takeovers, used_ms, linked, next_revision, next_carry, now, started_at
-  FROM moved WHERE fate = 'requeued'
+  FROM moved WHERE fate = 'requeued' AND NOT held
+), held_back AS (
+  -- What ran before is the first of its key.
+  INSERT INTO rowlock.run_backlog (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
+                                   max_takeovers, active_ms, linked, revision, carry, ready_at, started_at)
+  SELECT run_id, pool_id, agent_id, revision_id, key, priority, '-infinity', epoch, attempt, losses,
+         max_takeovers, used_ms, linked, next_revision, next_carry, now, started_at
+  FROM moved WHERE fate = 'requeued' AND held
 ), delayed AS (
   -- 5, 10, 20 … 300 seconds from the second loss on, each ± 50 %.
   INSERT INTO rowlock.run_timer (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
