@@ -82,12 +82,15 @@ async def test_an_executor_killed_again_and_again_costs_tries_and_no_takeover(
     neighbours = await bench.enqueue("walker", count=20, steps=4)
     [run] = await bench.enqueue(f"{AGENTS}:caller")  # two tries
 
-    async def victim(number: int) -> int | None:
-        pids = [int(effect[-1]) for effect in bench.effects() if effect[0] == "one"]
-        return pids[number] if len(pids) > number else None
+    killed: list[int] = []
 
-    for number in range(2):
-        os.kill(await eventually(lambda n=number: victim(n), "the next try"), signal.SIGKILL)
+    async def victim() -> int | None:
+        pids = [int(effect[-1]) for effect in bench.effects() if effect[0] == "one"]
+        return next((pid for pid in pids if pid not in killed), None)
+
+    while len(killed) < 2:
+        killed.append(await eventually(victim, "the next try"))
+        os.kill(killed[-1], signal.SIGKILL)
     final = await bench.final(run)
     assert (final["status"], final["takeovers"]) == (FinalStatus.FAILED, 0)
     assert "failed after 2 tries: ExecutorLost" in final["message"]

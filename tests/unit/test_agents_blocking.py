@@ -108,7 +108,7 @@ def test_a_function_whose_name_belongs_to_another_is_refused() -> None:
     fake = closure()
     fake.__module__, fake.__qualname__ = plain.add.__module__, "add"
     with pytest.raises(AgentDefinitionError, match="not found in module"):
-        Run(MemoryJournal()).step("fake", fake, 1)
+        Run(MemoryJournal()).step("fake", fake, 1).close()
 
 
 def test_a_plain_tool_that_is_a_closure_is_refused_where_it_is_declared() -> None:
@@ -129,7 +129,7 @@ def test_an_async_tool_cannot_be_blocking() -> None:
 
 def test_an_async_step_cannot_be_blocking() -> None:
     with pytest.raises(AgentDefinitionError, match=r"Step 'double'.*blocking=True"):
-        Run(MemoryJournal()).step("double", plain.double, 2, blocking=True)
+        Run(MemoryJournal()).step("double", plain.double, 2, blocking=True).close()
 
 
 async def test_a_model_calls_a_plain_tool_with_typed_arguments() -> None:

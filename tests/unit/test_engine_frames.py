@@ -23,6 +23,7 @@ from rowlock.engine.frames import (
     Execute,
     FromExecutor,
     Setup,
+    ToExecutor,
     frame,
     read_frame,
 )
@@ -60,8 +61,8 @@ async def test_answers_arrive_whole_and_in_order() -> None:
 
 
 def test_calls_arrive_whole_and_in_order(pair: tuple[socket.socket, socket.socket]) -> None:
-    sent = [Setup(0, 1024, "json", "INFO"), CALL, CALL]
-    sending = Thread(target=pair[0].sendall, args=(b"".join(map(frame, sent)),))
+    sent: list[ToExecutor] = [Setup(0, 1024, "json", "INFO"), CALL, CALL]
+    sending = Thread(target=pair[0].sendall, args=(b"".join(frame(message) for message in sent),))
     sending.start()
     channel = Channel(pair[1])
     assert [channel.receive() for _ in sent] == sent

@@ -140,9 +140,7 @@ EXECUTOR_STARTS = _row(
     "why",
     values=("first", "respawn"),
 )
-EXECUTORS_BUSY = _row(
-    "rowlock_executors_busy", "gauge", "Executors that make a call, or are being ended.", "process"
-)
+EXECUTORS_BUSY = _row("rowlock_executors_busy", "gauge", "Executors that make a call.", "process")
 EXECUTORS_WAITING = _row(
     "rowlock_executors_waiting", "gauge", "Blocking calls that wait for an executor.", "process"
 )
