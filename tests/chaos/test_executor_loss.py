@@ -55,7 +55,7 @@ async def test_a_killed_loop_process_takes_its_executors_and_their_trees_along(
 async def test_a_stalled_loop_process_takes_its_executors_and_their_trees_along(
     bench: Bench,
 ) -> None:
-    worker = bench.worker("--stall-ceiling-seconds", "1")
+    worker = bench.worker("--stall-ceiling-seconds", "5")  # importing takes the loop, too
     await bench.enqueue(f"{AGENTS}:planter")
     executor, tree = await grown(bench)
     await bench.enqueue("hog")
