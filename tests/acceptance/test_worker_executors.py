@@ -7,8 +7,8 @@ import json
 import os
 import re
 import signal
+import sys
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -197,9 +197,7 @@ async def test_after_the_drain_time_a_call_is_ended_and_repeated_elsewhere(bench
     await bench.healthy()
 
 
-async def test_two_hundred_runs_go_on_beside_calls_that_burn_cpu(
-    bench: Bench, record_property: Callable[[str, object], None]
-) -> None:
+async def test_two_hundred_runs_go_on_beside_calls_that_burn_cpu(bench: Bench) -> None:
     worker = bench.worker("--executors", "2", "--metrics-port", str(port := free_port()))
     burners = await bench.enqueue(f"{AGENTS}:burner", count=2, steps=600)
     await eventually(lambda: asyncio.sleep(0, len(executors(worker)) == 2), "two executors")
@@ -208,7 +206,7 @@ async def test_two_hundred_runs_go_on_beside_calls_that_burn_cpu(
     for run in runs:
         assert (await bench.final(run, within=60))["status"] == FinalStatus.SUCCEEDED
         lags.append(await asyncio.to_thread(gauge, port, "rowlock_loop_lag_seconds"))
-    record_property("loop_lag_p99_seconds_at_most", max(lags))
+    sys.stdout.write(f"loop lag (p99 of 5 s): at most {max(lags) * 1000:.0f} ms\n")
     assert max(lags) < 1.0  # a call on the loop would hold it for its ten minutes
     assert await asyncio.to_thread(gauge, port, "rowlock_executors_busy") == 2
     await intake.request_cancel(bench.store, burners, by="ada")
