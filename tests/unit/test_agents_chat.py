@@ -289,7 +289,7 @@ async def test_a_tool_that_is_down_fails_the_attempt() -> None:
 async def test_a_plain_tool_knows_its_call() -> None:
     """In its thread, too."""
 
-    @tool(side_effects="idempotent")
+    @tool(side_effects="idempotent", blocking=False)
     def charge(run: Run, cents: int) -> str:
         return f"{run.call_id} {cents}"
 

@@ -160,20 +160,20 @@ async def test_a_step_without_annotations_gives_plain_json() -> None:
     """A lambda's result is data, on the first pass too."""
     run = Run(MemoryJournal())
 
-    made: Any = await run.step("plain", lambda: Note("x"))
+    made: Any = await run.step("plain", lambda: Note("x"), blocking=False)
 
     assert made == {"text": "x"}
-    assert await run.step("awaitable", lambda: double(4)) == 8
+    assert await run.step("awaitable", lambda: double(4), blocking=False) == 8
 
 
 async def test_a_plain_function_runs_in_a_thread() -> None:
-    """The loop goes on; the call's id is known there as well."""
+    """If asked to: the loop goes on; the call's id is known there as well."""
     run = Run(MemoryJournal())
 
     def where(number: int) -> tuple[int, str, bool]:
         return number, run.call_id, threading.current_thread() is threading.main_thread()
 
-    assert await run.step("where", where, 3, key=1) == (3, "1/where:1/1", False)
+    assert await run.step("where", where, 3, key=1, blocking=False) == (3, "1/where:1/1", False)
 
 
 async def test_bound_functions_keep_their_result_type() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from rowlock.agents.performing import ThreadSeat
 from rowlock.engine.board import Board
 from rowlock.engine.journal import RunJournal
 from rowlock.engine.lane import Lane, Release
@@ -67,6 +68,7 @@ class Bed:
         self.writing = asyncio.create_task(self.writer.run(self.sink))
         self.lane = Lane(RunId(1), epoch=2, attempt=1, next_seq=len(history) + 1, owner=self)
         self.yields = 0
+        self.free = asyncio.Event()
         self.journal = RunJournal(
             self.lane,
             RunOptions(),
@@ -75,7 +77,13 @@ class Bed:
             trust=self.trust,
             owner=self,
             max_body_bytes=100,
+            seat=self.seat,
         )
+
+    async def seat(self) -> ThreadSeat:
+        """Wait until the test lets a blocking call have its place."""
+        await self.free.wait()
+        return ThreadSeat()
 
     def yield_now(self) -> None:
         """Count."""
@@ -181,6 +189,32 @@ async def test_a_drain_ends_the_run_at_its_next_boundary() -> None:
     assert bed.yields == 1
     assert not waiting.done()
     waiting.cancel()
+
+
+async def test_a_drain_does_not_wait_for_a_call_that_waits_for_an_executor() -> None:
+    """It has not begun: its intent is written after that."""
+    bed = Bed()
+    waiting = asyncio.create_task(bed.journal.executor())
+    await settle()
+    bed.drain()
+    assert bed.yields == 1
+    waiting.cancel()
+
+
+async def test_a_call_that_has_its_executor_holds_a_drain_up_only_once_it_begins() -> None:
+    bed = Bed()
+    bed.free.set()
+    seat = await bed.journal.executor()
+    await bed.journal.boundary()
+    bed.drain()
+    assert bed.yields == 0
+    await bed.journal.write(DONE, "a", b"1")
+    late = asyncio.create_task(bed.journal.executor())
+    await settle()
+    assert bed.yields == 1
+    assert not late.done()
+    late.cancel()
+    seat.leave()
 
 
 async def test_a_drain_waits_for_the_effects_of_other_branches() -> None:

@@ -17,6 +17,7 @@ from typing import Annotated, Literal, NoReturn
 import typer
 
 from rowlock import logs
+from rowlock.engine.parent import hide_memory
 from rowlock.errors import ConfigurationError, RowlockError
 from rowlock.settings import DatabaseSettings, WorkerSettings, load
 from rowlock.store import migrate as migrations
@@ -125,6 +126,9 @@ def worker(  # noqa: PLR0913, PLR0917  one parameter a flag
         int | None, typer.Option(help="Loop processes; default one per core.")
     ] = None,
     slots: Annotated[int | None, typer.Option(help="Runs at once, over all processes.")] = None,
+    executors: Annotated[
+        int | None, typer.Option(help="Blocking tools at once, in each loop process.")
+    ] = None,
     lease_seconds: Annotated[
         float | None, typer.Option(help="For how long a silent worker keeps its runs.")
     ] = None,
@@ -166,6 +170,7 @@ def worker(  # noqa: PLR0913, PLR0917  one parameter a flag
             namespace=namespace,
             processes=processes,
             slots=slots,
+            executors=executors,
             lease_seconds=lease_seconds,
             renew_seconds=renew_seconds,
             stall_ceiling_seconds=stall_ceiling_seconds,
@@ -183,6 +188,7 @@ def worker(  # noqa: PLR0913, PLR0917  one parameter a flag
 
 
 async def _supervise(settings: WorkerSettings) -> int:
+    hide_memory()
     return await Supervisor(settings).run()
 
 

@@ -23,6 +23,7 @@ Catch at the height you need::
 
     PermanentError                    raise it in a step: never retried
     NotStarted                        raise it in a tool: the effect surely did not begin
+    ExecutorLost                      the process that made a blocking call died in it
 
 The docstring of each class is its default message.
 Messages never contain a database URL, a password or a token.
@@ -141,3 +142,7 @@ class PermanentError(Exception):
 
 class NotStarted(Exception):
     """Raise inside a tool when its effect surely did not begin, so that it may be tried again."""
+
+
+class ExecutorLost(Exception):
+    """The executor process died in the middle of a call: the effect may have happened."""

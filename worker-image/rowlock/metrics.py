@@ -119,6 +119,34 @@ SLOTS = _row("rowlock_slots", "gauge", "Runs that this process may hold.", "proc
 LOOP_LAG = _row(
     "rowlock_loop_lag_seconds", "gauge", "How late the event loop wakes up, p99 of 5 s.", "process"
 )
+EXECUTOR_CALLS = _row(
+    "rowlock_executor_calls_total",
+    "counter",
+    "Calls of blocking functions: done, failed (it raised), timeout, cancelled, "
+    "lost (the executor died in it) or not_started (it never began).",
+    "result",
+    values=("done", "failed", "timeout", "cancelled", "lost", "not_started"),
+)
+#: Results of a call after which its executor is killed.
+KILLS = ("timeout", "cancelled")
+EXECUTOR_KILLS = _row(
+    "rowlock_executor_kills_total",
+    "counter",
+    "Executors killed in a call: its timeout was over, or its run was ended.",
+    "why",
+    values=KILLS,
+)
+EXECUTOR_STARTS = _row(
+    "rowlock_executor_starts_total",
+    "counter",
+    "Executors started: first, or respawn in place of one that was killed, died or was used up.",
+    "why",
+    values=("first", "respawn"),
+)
+EXECUTORS_BUSY = _row("rowlock_executors_busy", "gauge", "Executors that make a call.", "process")
+EXECUTORS_WAITING = _row(
+    "rowlock_executors_waiting", "gauge", "Blocking calls that wait for an executor.", "process"
+)
 PROCESS_ENDS = _row(
     "rowlock_process_ends_total",
     "counter",

@@ -43,6 +43,11 @@ class WorkerSettings(DatabaseSettings):
         Loop processes; default one per core.
     slots
         Runs at once over all loop processes.
+    executors
+        Calls of blocking tools at once, in each loop process; each takes a process of its own,
+        started when it is first needed.
+    executor_max_calls
+        After so many calls an executor is replaced by a new one.
     lease_seconds
         For how long a silent worker keeps its runs; a lease must outlive three beats.
     renew_seconds
@@ -75,6 +80,8 @@ class WorkerSettings(DatabaseSettings):
     namespace: str = ""
     processes: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1, le=64)
     slots: int = Field(default=256, ge=1, le=4096)
+    executors: int = Field(default=4, ge=1, le=64)
+    executor_max_calls: int = Field(default=1000, ge=1)
     lease_seconds: float = Field(default=15, gt=0, le=3600)
     renew_seconds: float = Field(default=5, gt=0, le=1200)
     stall_ceiling_seconds: float = Field(default=60, ge=1, le=3600)

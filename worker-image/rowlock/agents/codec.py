@@ -57,8 +57,9 @@ class Codec(Protocol[T_co]):
 class PlainCodec(Generic[T]):
     """Plain JSON values and msgspec structs."""
 
-    def __init__(self, type_: Any) -> None:
+    def __init__(self, type_: Any, what: str = "the result") -> None:
         self._decode = msgspec.json.Decoder(type_).decode
+        self._what = what
 
     def accept(self, value: Any) -> tuple[bytes, T]:
         """Encode and read back."""
@@ -70,20 +71,21 @@ class PlainCodec(Generic[T]):
         try:
             return encode_plain(value)
         except (TypeError, ValueError, RecursionError) as error:
-            raise Misfit(f"the result cannot be written as JSON: {error}") from error
+            raise Misfit(f"{self._what} cannot be written as JSON: {error}") from error
 
     def read(self, body: bytes) -> T:
         """Decode and check the type."""
         try:
             return self._decode(body)  # type: ignore[no-any-return]
         except msgspec.MsgspecError as error:
-            raise Misfit(f"the result does not fit: {error}") from error
+            raise Misfit(f"{self._what} does not fit: {error}") from error
 
 
 class TypedCodec(Generic[T]):
     """Everything that pydantic knows: models, dataclasses, unions, dates, sets."""
 
-    def __init__(self, adapter: TypeAdapter[T]) -> None:
+    def __init__(self, adapter: TypeAdapter[T], what: str = "the result") -> None:
+        self._what = what
         self._to_json = adapter.serializer.to_json
         self._from_json = adapter.validator.validate_json
 
@@ -92,7 +94,7 @@ class TypedCodec(Generic[T]):
         try:
             body = self._to_json(value, warnings="none")
         except (PydanticSerializationError, ValueError, RecursionError) as error:
-            raise Misfit(f"the result cannot be written as JSON: {error}") from error
+            raise Misfit(f"{self._what} cannot be written as JSON: {error}") from error
         return body, self.read(body)
 
     def dump(self, value: Any) -> bytes:
@@ -101,7 +103,7 @@ class TypedCodec(Generic[T]):
             body = self._to_json(value, warnings="error")
         except (PydanticSerializationError, ValueError, RecursionError) as error:
             in_one_line = " ".join(str(error).split())
-            raise Misfit(f"the result does not fit: {in_one_line}") from error
+            raise Misfit(f"{self._what} does not fit: {in_one_line}") from error
         if value is None:  # pydantic writes it as null whatever the type
             self.read(body)
         return body
@@ -111,20 +113,24 @@ class TypedCodec(Generic[T]):
         try:
             return self._from_json(body)  # type: ignore[no-any-return]
         except ValidationError as error:
-            raise Misfit(describe_misfit(error, root="the result")) from error
+            raise Misfit(describe_misfit(error, root=self._what)) from error
 
 
-def codec(annotation: Any, *, owner: str) -> PlainCodec[Any] | TypedCodec[Any]:
-    """Build the codec of a return annotation.
+def codec(
+    annotation: Any, *, owner: str, what: str = "the result"
+) -> PlainCodec[Any] | TypedCodec[Any]:
+    """Build the codec of an annotation.
 
     Parameters
     ----------
     owner
         Whose annotation it is, for the message.
+    what
+        What values of it are called in messages.
     """
     if _is_plain(annotation):
-        return PlainCodec(annotation)
-    return TypedCodec(type_adapter(annotation, owner=owner))
+        return PlainCodec(annotation, what)
+    return TypedCodec(type_adapter(annotation, owner=owner), what)
 
 
 def type_adapter(annotation: Any, *, owner: str) -> TypeAdapter[Any]:

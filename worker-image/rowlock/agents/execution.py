@@ -1,6 +1,7 @@
 """Doing one step: boundary, intent, call, record.
 
-1. Wait at the boundary, where a worker that drains or doubts its lease stops.
+1. Wait at the boundary, where a worker that drains or doubts its lease stops;
+   a blocking function waits for an executor before that, when nothing is announced yet.
 2. With side effects: record the intent, durably.
 3. Call the function; after a failed try wait, and begin again at 1.
 4. Record the result or the failure, durably; only then does the agent go on.
@@ -17,9 +18,11 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from rowlock.agents.blocking import Crossing
 from rowlock.agents.context import CURRENT, Call
+from rowlock.agents.crossing import error_of
 from rowlock.agents.problems import describe_error
-from rowlock.agents.protocol import Journal
+from rowlock.agents.protocol import Journal, Seat
 from rowlock.agents.record import OutcomeUnknown, Record, encode
 from rowlock.agents.retry import Next, after_failure, wait_seconds
 from rowlock.agents.work import Work
@@ -60,12 +63,16 @@ class Execution(Generic[T]):
         StepFailed
             For good; the failure is recorded.
         """
+        crossing = self._work.crossing() if self._work.crossing is not None else None
         while True:
             self._tries += 1
-            await self._begin()
+            seat = await self._begin(crossing)
             started = self._clock.monotonic()
             try:
-                body, result = self._work.codec.accept(await self._call())
+                if crossing is None or seat is None:
+                    body, result = self._work.codec.accept(await self._call())
+                else:
+                    body, result = await self._call_in(seat, crossing)
             except (Exception, SystemExit) as error:
                 await self._after(error)
                 continue
@@ -80,7 +87,20 @@ class Execution(Generic[T]):
         await self._fail(message, unknown=True)
         return OutcomeUnknown(message)
 
-    async def _begin(self) -> None:
+    async def _begin(self, crossing: Crossing | None) -> Seat | None:
+        """Announce the effect; return the place to make a blocking call in."""
+        if crossing is None:
+            await self._announce()
+            return None
+        seat = await self._journal.executor()
+        try:
+            await self._announce()
+        except BaseException:
+            seat.leave()
+            raise
+        return seat
+
+    async def _announce(self) -> None:
         await self._journal.boundary()
         effects = self._work.policy.side_effects
         if effects == "none" or self._intended:
@@ -97,6 +117,23 @@ class Execution(Generic[T]):
             return await self._work.call()
         finally:
             CURRENT.reset(token)
+
+    async def _call_in(self, seat: Seat, crossing: Crossing) -> tuple[bytes, T]:
+        """Make the call in an executor; return the result's JSON and the result."""
+        request = crossing.request(
+            run_id=self._journal.run_id,
+            attempt=self._journal.attempt,
+            call_id=self.call.id,
+            timeout=self._work.policy.timeout,
+        )
+        try:
+            answer = await seat.call(request)
+        finally:
+            seat.leave()
+        self.call.add(answer.used, answer.degraded)
+        if answer.trouble is not None:
+            raise error_of(answer.trouble)
+        return answer.body, self._work.codec.read(answer.body)
 
     async def _after(self, error: BaseException) -> None:
         """Wait for the next try, or raise what ends the step."""

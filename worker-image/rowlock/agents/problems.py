@@ -32,7 +32,7 @@ def describe_misfit(error: ValidationError, *, root: str) -> str:
 
 def describe_error(error: BaseException) -> str:
     """Return type and message of `error` and of all that caused it, outermost first."""
-    links = [f"{type(link).__name__}: {link}".rstrip(": ") for link in _chain(error)]
+    links = [f"{type(link).__name__}: {link}".rstrip(": ") for link in causes(error)]
     return cut(" <- ".join(links), MAX_LENGTH)
 
 
@@ -50,7 +50,8 @@ def as_run_error(error: BaseException) -> RunError | None:
     return None
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield `error` and all that caused it, outermost first."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:

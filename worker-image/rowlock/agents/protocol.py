@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rowlock.agents.crossing import BlockingAnswer, BlockingCall
 from rowlock.options import RunOptions
 from rowlock.states import EventKind
 
@@ -37,6 +38,28 @@ class Entry:
     key: str
     tries: int
     body: bytes
+
+
+class Seat(Protocol):
+    """The right to make one blocking call at a time, outside the event loop."""
+
+    async def call(self, call: BlockingCall) -> BlockingAnswer:
+        """Make the call and return how it ended; a cancel ends it.
+
+        Raises
+        ------
+        TimeoutError
+            It did not end within `call.timeout` and was killed.
+        NotStarted
+            The function surely did not begin.
+        ExecutorLost
+            The process that made the call died.
+        """
+        ...
+
+    def leave(self) -> None:
+        """Let the next one have it; twice does no harm."""
+        ...
 
 
 class Journal(Protocol):
@@ -65,6 +88,13 @@ class Journal(Protocol):
 
     def note(self, kind: EventKind, key: str, body: bytes) -> None:
         """Store an entry without waiting, but before the next `write`."""
+        ...
+
+    async def executor(self) -> Seat:
+        """Wait for a place to make a blocking call; asked for before `boundary`.
+
+        Waiting is no effect: a drain or a cancel ends the task meanwhile.
+        """
         ...
 
     async def boundary(self) -> None:

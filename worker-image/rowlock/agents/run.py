@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import lru_cache
 from typing import Any, TypeVar, overload
 
 import msgspec
 
+from rowlock.agents.blocking import Arguments, Crossing, needs_executor
 from rowlock.agents.context import CURRENT
 from rowlock.agents.identity import digest, keyed, numbered
+from rowlock.agents.located import locate
 from rowlock.agents.messages import Usage
 from rowlock.agents.parallel import settle
 from rowlock.agents.problems import cut
 from rowlock.agents.protocol import Journal, Result
 from rowlock.agents.retry import SIDE_EFFECTS, Policy, SideEffects
-from rowlock.agents.signature import Declared, step_function
+from rowlock.agents.signature import Declared, StepFunction, step_function
 from rowlock.agents.steps import Steps
 from rowlock.agents.work import Work
 from rowlock.clock import Clock, SystemClock
@@ -83,6 +86,7 @@ class Run:
         retries: int = 4,
         timeout: float | None = None,
         side_effects: SideEffects | None = None,
+        blocking: bool | None = None,
     ) -> Coroutine[Any, Any, R]: ...
 
     @overload
@@ -95,6 +99,7 @@ class Run:
         retries: int = 4,
         timeout: float | None = None,
         side_effects: SideEffects | None = None,
+        blocking: bool | None = None,
     ) -> Coroutine[Any, Any, R]: ...
 
     def step(
@@ -106,6 +111,7 @@ class Run:
         retries: int = 4,
         timeout: float | None = None,
         side_effects: SideEffects | None = None,
+        blocking: bool | None = None,
     ) -> Coroutine[Any, Any, Any]:
         """Call `fn(*args)` once and record what it returns; await the answer.
 
@@ -117,7 +123,7 @@ class Run:
         name
             What people see.
         fn
-            An `async def`; a plain `def` runs in a thread.
+            An `async def`, or a plain `def` at the top of a module, which runs in an executor.
             If its first parameter is annotated `Run`, this run is passed.
             Its return annotation says how to read the result back; without one it is plain JSON.
         args
@@ -134,9 +140,14 @@ class Run:
             `idempotent`: may be repeated with the same `run.call_id`.
             `non_idempotent`: is tried once, and never again once begun.
             By default what a tool declares, else `none`.
+        blocking
+            False: a plain `def` runs in a thread of this process, which nothing can stop.
+            True: refuse an `async def`. By default what a tool declares.
 
         Raises
         ------
+        AgentDefinitionError
+            A plain `def` that no executor can find by its module and name.
         StepFailed
             It used up its tries, or raised `PermanentError`.
         OutcomeUnknown
@@ -156,6 +167,7 @@ class Run:
             codec=known.codec,
             policy=Policy(effects, retries, timeout),
             is_async=known.is_async,
+            crossing=_crossing(name, target, args, known=known, blocking=_blocking(fn, blocking)),
         )
         return self._steps.perform(work)
 
@@ -219,6 +231,35 @@ def _side_effects(fn: Callable[..., Any], given: SideEffects | None) -> SideEffe
     if given not in SIDE_EFFECTS:
         raise AgentError(f"side_effects={given!r} is not one of {', '.join(SIDE_EFFECTS)}.")
     return given
+
+
+def _blocking(fn: Callable[..., Any], given: bool | None) -> bool | None:
+    return fn.blocking if given is None and isinstance(fn, Declared) else given
+
+
+def _crossing(
+    name: str,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    *,
+    known: StepFunction,
+    blocking: bool | None,
+) -> Callable[[], Crossing] | None:
+    """Return how the call reaches an executor; None if it is made here."""
+    if known.is_async and not blocking:
+        return None
+    owner = f"Step {name!r}"
+    if not needs_executor(is_async=known.is_async, blocking=blocking, owner=owner):
+        return None
+    location = locate(fn, owner=owner)
+    cross = arguments_of(fn, known.takes_run)
+    return lambda: Crossing(location, cross.dump(args), as_tool=False)
+
+
+@lru_cache(1024)
+def arguments_of(fn: Callable[..., Any], takes_run: bool) -> Arguments:
+    """Return how the arguments of a step function cross, worked out once."""
+    return Arguments(fn, takes_run=takes_run)
 
 
 def _digest(name: str, args: tuple[Any, ...]) -> str:

@@ -56,9 +56,13 @@ class Declaration:
 class Declared:
     """A function that says itself what repeating it would do."""
 
-    def __init__(self, fn: Callable[..., Any], policy: Policy) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], policy: Policy, *, blocking: bool | None = None
+    ) -> None:
         self.fn = fn
         self.policy = policy
+        #: As declared: True, False, or None for what its kind says.
+        self.blocking = blocking
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +156,11 @@ def _first_annotation(fn: FunctionType) -> Any:
         return typing.get_type_hints(_only(fn, name)).get(name)
     except (NameError, TypeError):
         return None
+
+
+def hints_of(fn: Callable[..., Any], *, owner: str) -> dict[str, Any]:
+    """Return the annotations of `fn`, resolved; none of what is no Python function."""
+    return _hints(fn, owner) if isinstance(inspect.unwrap(fn), FunctionType) else {}
 
 
 def _only(fn: FunctionType, name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -63,6 +64,7 @@ class Toolbox:
             args=(run, arguments),
             codec=tool.codec,
             policy=tool.policy,
+            crossing=partial(tool.crossing, call.arguments) if tool.crosses else None,
         )
         return _answer(steps, work, tool)
 

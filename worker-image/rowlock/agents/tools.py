@@ -13,7 +13,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
 
+from rowlock.agents.blocking import Crossing, needs_executor
 from rowlock.agents.codec import PlainCodec, TypedCodec, codec, schema_of, type_adapter
+from rowlock.agents.located import check_declared, locate
 from rowlock.agents.problems import Misfit, describe_misfit
 from rowlock.agents.retry import SIDE_EFFECTS, Policy, SideEffects
 from rowlock.agents.run import Run
@@ -49,14 +51,19 @@ class Tool(Declared, Generic[P, R]):
         name: str | None,
         policy: Policy,
         on_interrupt: OnInterrupt,
+        blocking: bool | None = None,
     ) -> None:
-        super().__init__(fn, policy)
+        super().__init__(fn, policy, blocking=blocking)
         self.name = _checked_name(name or fn.__name__)
         self.description = cleandoc(fn.__doc__ or "")
         self.on_interrupt = on_interrupt
         owner = f"Tool {self.name!r}"
         declared = declaration(fn, owner=owner, run_type=Run)
         self._takes_run, self._is_async = declared.takes_run, declared.is_async
+        #: Each call is made in an executor process.
+        self.crosses = needs_executor(is_async=self._is_async, blocking=blocking, owner=owner)
+        if self.crosses:
+            check_declared(fn, owner=owner)
         arguments = _arguments(self.name, declared)
         self._validate = arguments.validator.validate_json
         self.parameters = _schema(arguments, declared, owner)
@@ -91,6 +98,25 @@ class Tool(Declared, Generic[P, R]):
             return await call_function(self.fn, args, arguments, is_async=self._is_async)
         except PermanentError as error:
             return ToolError(str(error) or "The call failed.")
+
+    def answer_here(self, run: Run, arguments: Mapping[str, Any]) -> Any:
+        """Call a plain function at once, as `answer` does from the loop."""
+        fn: Callable[..., Any] = self.fn
+        try:
+            return fn(run, **arguments) if self._takes_run else fn(**arguments)
+        except PermanentError as error:
+            return ToolError(str(error) or "The call failed.")
+
+    def crossing(self, arguments: str) -> Crossing:
+        """Return how to make a call in an executor with what a model wrote.
+
+        Raises
+        ------
+        AgentDefinitionError
+            No executor could find the function.
+        """
+        location = locate(self.fn, owner=f"Tool {self.name!r}")
+        return Crossing(location, (arguments or "{}").encode(), as_tool=True)
 
 
 class ToolError(msgspec.Struct, frozen=True):
@@ -127,6 +153,7 @@ def tool(
     retries: int = 4,
     timeout: float | None = None,
     on_interrupt: OnInterrupt = "tell_model",
+    blocking: bool | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]:
     """Declare a tool.
 
@@ -144,6 +171,10 @@ def tool(
     on_interrupt
         When nobody knows whether a `non_idempotent` call happened:
         tell the model so, or fail the run.
+    blocking
+        A plain `def` runs in an executor process, an `async def` on the event loop.
+        False runs a plain one in a thread of the loop's process, which nothing can stop.
+        True refuses an `async def`.
 
     Raises
     ------
@@ -155,7 +186,9 @@ def tool(
     _check_choice("side_effects", side_effects, SIDE_EFFECTS)
     _check_choice("on_interrupt", on_interrupt, get_args(OnInterrupt))
     policy = Policy(side_effects, retries, timeout)
-    return lambda fn: Tool(fn, name=name, policy=policy, on_interrupt=on_interrupt)
+    return lambda fn: Tool(
+        fn, name=name, policy=policy, on_interrupt=on_interrupt, blocking=blocking
+    )
 
 
 def _check_choice(parameter: str, given: object, allowed: tuple[str, ...]) -> None:

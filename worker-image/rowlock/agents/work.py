@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from rowlock.agents.blocking import Crossing
 from rowlock.agents.codec import Codec
 from rowlock.agents.retry import Policy
 
@@ -25,7 +26,9 @@ class Work(Generic[T]):
     key, args_digest
         Its identity, and what its arguments were.
     fn, args, is_async
-        What to call; a plain `def` runs in a thread.
+        What to call here; a plain `def` runs in a thread.
+    crossing
+        Returns how to call it in an executor instead; None: it is called here.
     """
 
     key: str
@@ -35,6 +38,7 @@ class Work(Generic[T]):
     codec: Codec[T]
     policy: Policy
     is_async: bool = True
+    crossing: Callable[[], Crossing] | None = None
 
     async def call(self) -> Any:
         """Call the function once, within the policy's timeout.

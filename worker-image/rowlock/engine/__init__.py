@@ -2,6 +2,7 @@
 
 `process` is the program, `host` puts its parts together;
 `claimer` (at its `pace`) brings runs, `runner` holds them, `hosted` is one of them;
+blocking calls are made by `executors`, each an `executor_process` that runs `executor`;
 its agent sees a `journal`, whose rows go through a `lane` to the one `writer`.
 `board`, `pulse`, `trust` and `messages` are what it shares with its supervisor.
 """

@@ -5,6 +5,9 @@ that it still ticks, and which run was on the loop.
 The other way round the supervisor writes when it sent the last beat that PostgreSQL accepted,
 so that a loop knows, without asking, whether its lease is sure.
 
+Behind these stand the process groups of its executors: if the loop dies, its supervisor ends them,
+for the kernel ends the executors themselves and not what their tools have started.
+
 Each number is one aligned 64-bit cell of a shared memory file and has one writer:
 on the machines that we run on, such a store is seen whole or not at all.
 """
@@ -21,7 +24,12 @@ TICK, RUN, LAG_US, RUNNING, SLOTS, DRAINING = range(6)
 #: Cell written by the supervisor: CLOCK_MONOTONIC, in ns, at the send of the last accepted beat.
 BEAT_NS = 8
 
-_CELLS = 16
+#: First cell of the executors' process groups; 0 where there is none.
+_GROUPS = 16
+#: Most executors of a loop process.
+MOST_EXECUTORS = 64
+
+_CELLS = _GROUPS + MOST_EXECUTORS
 
 
 class Board:
@@ -54,6 +62,10 @@ class Board:
         self._map.close()
         os.close(self.fd)
 
+    def groups(self) -> list[int]:
+        """Return the process groups of the loop's executors."""
+        return [group for group in map(self.cells.__getitem__, range(_GROUPS, _CELLS)) if group]
+
     def accepted(self, sent_ns: int) -> None:
         """Say that PostgreSQL accepted the beat sent at `sent_ns` (CLOCK_MONOTONIC)."""
         self.cells[BEAT_NS] = sent_ns
@@ -61,3 +73,24 @@ class Board:
     def beat_age(self) -> float:
         """Return the seconds since the last accepted beat was sent."""
         return (time.monotonic_ns() - self.cells[BEAT_NS]) / 1e9
+
+
+class Groups:
+    """The process groups of a loop's executors, written by the loop."""
+
+    def __init__(self, board: Board) -> None:
+        self._cells = board.cells
+
+    def add(self, group: int) -> None:
+        """Show a group."""
+        self._replace(0, group)
+
+    def discard(self, group: int) -> None:
+        """It is gone."""
+        self._replace(group, 0)
+
+    def _replace(self, old: int, new: int) -> None:
+        for index in range(_GROUPS, _CELLS):
+            if self._cells[index] == old:
+                self._cells[index] = new
+                return

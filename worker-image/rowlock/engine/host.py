@@ -15,8 +15,10 @@ import structlog
 from rowlock.agents.protocol import Agent
 from rowlock.clock import Clock, SystemClock
 from rowlock.engine.backoff import backoff_seconds
-from rowlock.engine.board import DRAINING, Board
+from rowlock.engine.board import DRAINING, Board, Groups
 from rowlock.engine.claimer import Claimer
+from rowlock.engine.executors import Executors
+from rowlock.engine.frames import Setup
 from rowlock.engine.loader import Loader
 from rowlock.engine.messages import EXIT_FENCED, EXIT_LEFT, Boot, Report
 from rowlock.engine.prepared import Prepared, Surroundings
@@ -27,6 +29,8 @@ from rowlock.engine.trust import Trust
 from rowlock.engine.writer import Writer
 from rowlock.errors import StoreUnavailable
 from rowlock.metrics import (
+    EXECUTORS_BUSY,
+    EXECUTORS_WAITING,
     LOOP_LAG,
     RUNNING,
     SLOTS,
@@ -43,7 +47,7 @@ log = structlog.get_logger(__name__)
 
 #: Batches in flight at most.
 _WRITERS = 3
-#: Blocking tools at once.
+#: Blocking functions at once that were asked to run in threads of this process.
 _THREADS = 64
 #: How long tasks may take to end when the process must leave now.
 _LAST_SECONDS = 1.0
@@ -65,6 +69,7 @@ class Host:
         self._pulse = Pulse(board, self._trust.tick)
         self._writer = Writer(clock=self._clock, tally=self._tally, on_fenced=self.fenced)
         self._loader = Loader(self._clock)
+        self._executors = self._make_executors()
         self._runner = Runner(self._surroundings(), slots=boot.slots)
         self._capped: frozenset[AgentId] = frozenset()
         self._claimer: Claimer | None = None
@@ -80,6 +85,17 @@ class Host:
             clock=self._clock,
             load=self._load,
             max_result_bytes=self._boot.max_result_bytes,
+            executors=self._executors,
+        )
+
+    def _make_executors(self) -> Executors:
+        boot = self._boot
+        return Executors(
+            Setup(boot.index, boot.max_result_bytes, boot.log_format, boot.log_level),
+            size=boot.executors,
+            max_calls=boot.executor_max_calls,
+            groups=Groups(self._board),
+            tally=self._tally,
         )
 
     def _load(self, prepared: Prepared) -> Agent:
@@ -119,6 +135,12 @@ class Host:
 
     async def run(self) -> int:
         """Host runs until told to leave; return the exit code."""
+        try:
+            return await self._host()
+        finally:
+            self._executors.kill()
+
+    async def _host(self) -> int:
         self._pulse.start()
         # asyncio's own choice, cores + 4 threads, would let a few blocking tools hold up all runs.
         threads = ThreadPoolExecutor(min(self._boot.slots, _THREADS), "tool")
@@ -134,6 +156,7 @@ class Host:
         code = await self._leave()
         if code == EXIT_LEFT:
             self._writer.close()
+            await self._executors.close()
             await asyncio.gather(self._claiming, *writing)
             await asyncio.gather(*(one.close() for one in connections))
         return code
@@ -219,6 +242,8 @@ class Host:
             gauges=[
                 (RUNNING.name, len(self._runner.known())),
                 (SLOTS.name, self._runner.slots),
+                (EXECUTORS_BUSY.name, self._executors.busy),
+                (EXECUTORS_WAITING.name, self._executors.waiting),
                 (LOOP_LAG.name, self._pulse.lag),
                 (WRITER_WAITING.name, writer.waiting_rows),
                 (WRITER_WAITING_BYTES.name, writer.waiting_bytes),

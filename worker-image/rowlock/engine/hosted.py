@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import structlog
@@ -145,6 +146,7 @@ class HostedRun:
             trust=around.trust,
             owner=self,
             max_body_bytes=around.max_result_bytes,
+            seat=partial(around.executors.seat, prepared.revision.module),
         )
         self._prepared = Prepared(prepared.claimed, prepared.revision, None)
         del prepared  # a long history must not stay in memory twice

@@ -8,10 +8,10 @@ and a branch that reaches its next step meanwhile waits there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from rowlock.agents.protocol import Entry
+from rowlock.agents.protocol import Entry, Seat
 from rowlock.engine.lane import Lane
 from rowlock.engine.trust import Trust
 from rowlock.engine.writer import Writer
@@ -42,6 +42,8 @@ class RunJournal:
         All rows of the run, by number.
     max_body_bytes
         Cap of one entry.
+    seat
+        Waits for a place to make a blocking call.
     """
 
     __slots__ = (
@@ -52,6 +54,7 @@ class RunJournal:
         "_loop",
         "_max_body",
         "_owner",
+        "_seat",
         "_trust",
         "_writer",
         "attempt",
@@ -75,6 +78,7 @@ class RunJournal:
         trust: Trust,
         owner: Yielding,
         max_body_bytes: int,
+        seat: Callable[[], Awaitable[Seat]],
     ) -> None:
         self.run_id: int = lane.run_id
         self.attempt = lane.attempt
@@ -87,6 +91,7 @@ class RunJournal:
         self._writer = writer
         self._trust = trust
         self._owner = owner
+        self._seat = seat
         self._max_body = max_body_bytes
         self._loop = asyncio.get_running_loop()
         self._flying = 0
@@ -152,6 +157,16 @@ class RunJournal:
             dur_ms = min(dur_ms, _MAX_DUR_MS)
         event = lane.event(kind, key, packed, tries=min(tries, _MAX_TRIES), dur_ms=dur_ms)
         self._writer.give(lane, event, len(packed), waiter)
+
+    async def executor(self) -> Seat:
+        """Wait for a place to make a blocking call; a drain need not wait for that."""
+        self._held += 1
+        try:
+            if self._trust.draining:
+                await self._hold()
+            return await self._seat()
+        finally:
+            self._held -= 1
 
     async def boundary(self) -> None:
         """Return when an effect may begin."""

@@ -24,6 +24,8 @@ class Boot(msgspec.Struct, frozen=True, tag=True):
         Number of the process inside its worker.
     name
         What people see of it in events and logs.
+    executors, executor_max_calls
+        Blocking calls at once, and how many one executor makes before it is replaced.
     lease_seconds
         For how long PostgreSQL trusts it after a beat.
     """
@@ -38,6 +40,8 @@ class Boot(msgspec.Struct, frozen=True, tag=True):
     max_result_bytes: int
     log_format: str
     log_level: str
+    executors: int = 4
+    executor_max_calls: int = 1000
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):

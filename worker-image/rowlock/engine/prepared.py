@@ -11,6 +11,7 @@ from rowlock import options as run_options
 from rowlock.agents.protocol import Agent
 from rowlock.clock import Clock
 from rowlock.engine.board import Board
+from rowlock.engine.executors import Executors
 from rowlock.engine.trust import Trust
 from rowlock.engine.writer import Writer
 from rowlock.metrics import Tally
@@ -28,6 +29,11 @@ class Revision:
 
     entrypoint: str
     agent: str
+
+    @property
+    def module(self) -> str:
+        """The module that names the agent."""
+        return self.entrypoint.partition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +84,5 @@ class Surroundings:
     tally: Tally
     clock: Clock
     load: Callable[[Prepared], Agent]
+    executors: Executors
     max_result_bytes: int

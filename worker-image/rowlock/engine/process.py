@@ -10,7 +10,6 @@ It dies with its supervisor: by the kernel's parent-death signal, or when the co
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import os
 import signal
@@ -39,18 +38,11 @@ from rowlock.engine.messages import (
     read_boot,
     to_loop,
 )
+from rowlock.engine.parent import die_with_parent, hide_memory
 
 log = structlog.get_logger(__name__)
 
-_PR_SET_PDEATHSIG = 1
 _REPORT_SECONDS = 1.0
-
-
-def die_with_parent(parent: int) -> None:
-    """Be killed when the process `parent` ends, and end at once if it has ended already."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(EXIT_FENCED)
 
 
 def ignore_stop_signals() -> None:
@@ -113,7 +105,8 @@ def main() -> None:
     control_fd, board_fd, parent = (int(argument) for argument in sys.argv[1:4])
     for fd in (control_fd, board_fd):
         os.set_inheritable(fd, False)  # what agents start has no part in this
-    die_with_parent(parent)
+    die_with_parent(parent, code=EXIT_FENCED)
+    hide_memory()
     ignore_stop_signals()
     control = socket.socket(fileno=control_fd)
     boot = read_boot(control)

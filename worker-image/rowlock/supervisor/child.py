@@ -120,6 +120,12 @@ class Child:
         if not self.exited.done():
             self.process.send_signal(signal.SIGKILL)
 
+    def kill_executors(self) -> None:
+        """End what its executors' tools have started; only after its end."""
+        for group in self.board.groups():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+
     async def close(self) -> None:
         """Read what it said last and give its memory back; only after its end."""
         if self._reading:

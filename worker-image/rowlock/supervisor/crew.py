@@ -157,6 +157,7 @@ class Crew:
 
     async def _bury(self, child: Child, code: int) -> None:
         """Give away what a process that has ended still holds, at once."""
+        child.kill_executors()
         how = how_ended(code, stalled=child.stalled, fenced=child.fenced, dismissed=child.dismissed)
         run = child.run_on_loop
         self._tally.add(metrics.PROCESS_ENDS, how.value)
@@ -201,7 +202,7 @@ class Crew:
         """Its loop does not tick: end it."""
         run = child.run_on_loop
         log.error(
-            "A loop process does not tick and is killed",
+            "A loop process does not tick within its stallCeilingSeconds and is killed",
             pid=child.process.pid,
             worker=child.worker_id,
             ceiling_seconds=seconds,

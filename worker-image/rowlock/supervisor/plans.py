@@ -46,5 +46,7 @@ def _plan(settings: WorkerSettings, pool: PoolId, index: int, slots: int) -> Pla
         max_result_bytes=settings.max_result_bytes,
         log_format=settings.log_format,
         log_level=settings.log_level,
+        executors=settings.executors,
+        executor_max_calls=settings.executor_max_calls,
     )
     return Plan(worker, boot)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rowlock.agents.protocol import Entry
+from rowlock.agents.performing import ThreadSeat
+from rowlock.agents.protocol import Entry, Seat
 from rowlock.errors import TooLarge
 from rowlock.options import RunOptions
 from rowlock.states import EventKind
@@ -111,6 +112,11 @@ class MemoryJournal:
         """Store an entry together with the next written one."""
         self._alive()
         self._noted.append(self._remembered(Entry(kind, key, 1, body)))
+
+    async def executor(self) -> Seat:
+        """Return a thread: arguments and results cross as they do to a process."""
+        self._alive()
+        return ThreadSeat()
 
     async def boundary(self) -> None:
         """Return at once, unless the process is dead."""
