@@ -56,7 +56,8 @@ class LocalWorker:
         environment = {
             **os.environ,
             "ROWLOCK_DATABASE_URL": dsn,
-            "PYTHONPATH": str(ROOT),
+            # This checkout's code, whichever one is installed.
+            "PYTHONPATH": f"{ROOT / 'worker-image'}:{ROOT}",
             **(environment or {}),
         }
         with log.open("wb") as output:
