@@ -74,5 +74,6 @@ class Past:
         rows = await self.world.sql("SELECT name FROM rowlock.history_table WHERE day = $1", day)
         return {row["name"] for row in rows}
 
-    async def sweep(self, days: int = 30, **options: float) -> Swept:
-        return await retention.sweep(self.world.dsn, retention_days=days, **options)
+    async def sweep(self, days: int = 30, *, wait_seconds: float = 300) -> Swept:
+        """Do one round."""
+        return await retention.sweep(self.world.dsn, retention_days=days, wait_seconds=wait_seconds)
