@@ -212,6 +212,7 @@ async def test_metrics_tell_what_the_loops_did_and_the_probe_answers(bench: Benc
         'rowlock_runs_finished_total{reason="",status="Succeeded"} 3.0',
         "rowlock_runs_claimed_total 3.0",
         'rowlock_slots{process="0"} 256.0',
+        "rowlock_partition_days_ahead 7.0",
         'rowlock_takeovers_total{reason="WorkerDied"} 0.0',
     ):
         assert line in page

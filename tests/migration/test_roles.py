@@ -139,6 +139,9 @@ async def test_both_roles_promote_runs_of_capped_agents(world: World, role: str)
         "DROP TABLE rowlock.wish",
         "ALTER TABLE rowlock.run_ready ADD COLUMN mine int",
         "SELECT rowlock.grant_roles()",
+        "SELECT rowlock.expire_day(current_date, interval '0')",
+        "DELETE FROM rowlock.expired_day",
+        "UPDATE rowlock.history_floor SET run_id = 0",
     ],
 )
 async def test_nobody_but_the_owner_changes_definitions_or_history(

@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings
 
+from rowlock.doctor.checks import CHECKS
 from rowlock.metrics import TABLE
-from rowlock.settings import WorkerSettings
+from rowlock.settings import RetentionSettings, WorkerSettings
 
 REFERENCE = Path(__file__).parent.parent.parent / "docs" / "reference"
 MARK = '<!-- Generated: WRITE_REFERENCE=1 make test-unit ARGS="-k reference". Do not edit. -->\n\n'
@@ -28,18 +30,13 @@ def cli_page() -> str:
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", "COLUMNS": "100"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     text = done.stdout.replace("\b\n", "").replace("Examples:\n", "```console\n", 1)
-    text = text.replace("on a laptop\n", "on a laptop\n```\n", 1)
+    text = text.replace("that nobody needs\n", "that nobody needs\n```\n", 1)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
 def settings_page() -> str:
     """Return the page of the worker's variables."""
-    about = _descriptions(WorkerSettings.__doc__ or "")
-    about["database_url"] = "`postgresql://user:password@host:5432/name`."
-    rows = [
-        f"| `ROWLOCK_{name.upper()}` | {_default(name, field)} | {_bounds(field)} | {about[name]} |"
-        for name, field in WorkerSettings.model_fields.items()
-    ]
+    head = ["| variable | default | bounds | meaning |", "|---|---|---|---|"]
     return "\n".join(
         [
             "# Settings of a worker",
@@ -47,9 +44,52 @@ def settings_page() -> str:
             "Environment variables; a flag of `rowlock worker` wins over its variable.",
             "A wrong value ends the start with one line that names the variable, and code 2.",
             "",
-            "| variable | default | bounds | meaning |",
-            "|---|---|---|---|",
+            *head,
+            *_settings_rows(WorkerSettings),
+            "",
+            "## Of `rowlock gc`",
+            "",
+            *head,
+            *_settings_rows(RetentionSettings),
+            "",
+        ]
+    )
+
+
+def _settings_rows(kind: type[BaseSettings]) -> list[str]:
+    about = _descriptions(kind.__doc__ or "")
+    about["database_url"] = "`postgresql://user:password@host:5432/name`."
+    return [
+        f"| `ROWLOCK_{name.upper()}` | {_default(name, field)} | {_bounds(field)} | {about[name]} |"
+        for name, field in kind.model_fields.items()
+    ]
+
+
+def doctor_page() -> str:
+    """Return the page of the doctor's checks."""
+    rows = [f"| `{check.name}` | {check.looks} | {check.cure} |" for check in CHECKS]
+    return "\n".join(
+        [
+            "# Checks of `rowlock doctor`",
+            "",
+            "Where two values stand, the first warns and the second fails.",
+            "[Check the database](../how-to/check-the-database.md) says when to run it.",
+            "",
+            "| check | looks at | cure |",
+            "|---|---|---|",
+            (
+                "| `schema` | migrations that are missing: fail; that may follow: warn "
+                "| run `rowlock migrate` as the owner |"
+            ),
+            (
+                "| `pooler` | whether one stands between, and keeps prepared statements "
+                "| PgBouncer 1.21 or newer with max_prepared_statements above 0 |"
+            ),
             *rows,
+            (
+                "| `invariants` | what must never be: any is a failure, and reads all of history "
+                "| keep the rows, SELECT * FROM rowlock.violations, and report it |"
+            ),
             "",
         ]
     )
@@ -100,6 +140,7 @@ def _bounds(field: FieldInfo) -> str:
     [
         ("cli.md", cli_page),
         ("settings.md", settings_page),
+        ("doctor.md", doctor_page),
         ("worker-metrics.md", metrics_page),
     ],
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import sys
 from collections.abc import Iterator
@@ -17,10 +18,13 @@ from typing import Annotated, Literal, NoReturn
 import typer
 
 from rowlock import logs
+from rowlock.doctor.examination import examine
+from rowlock.doctor.findings import Finding, Verdict, worst
 from rowlock.engine.parent import hide_memory
 from rowlock.errors import ConfigurationError, RowlockError
-from rowlock.settings import DatabaseSettings, WorkerSettings, load
+from rowlock.settings import DatabaseSettings, RetentionSettings, WorkerSettings, load
 from rowlock.store import migrate as migrations
+from rowlock.store import retention
 from rowlock.supervisor.supervisor import Supervisor
 
 _EXAMPLES = """
@@ -35,7 +39,11 @@ Examples:
   rowlock migrate                          create or update the schema
   rowlock worker --pool default            run a pool's agents, a process a core
   rowlock worker --processes 1 --slots 32  a small one, on a laptop
+  rowlock doctor                           is the database healthy?
+  rowlock gc --history-retention-days 90   drop history that nobody needs
 """
+
+Output = Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="How to answer.")]
 
 app = typer.Typer(
     help=_EXAMPLES,
@@ -87,9 +95,7 @@ def migrate(
         migrations.Phase,
         typer.Option(help="pre: before new code runs; post: after no old code runs any more; all."),
     ] = "all",
-    output: Annotated[
-        Literal["text", "json"], typer.Option("--output", "-o", help="How to answer.")
-    ] = "text",
+    output: Output = "text",
 ) -> None:
     """Create or update Rowlock's schema; safe to repeat and to run at once from many places."""
     with one_line_errors():
@@ -185,6 +191,76 @@ def worker(  # noqa: PLR0913, PLR0917  one parameter a flag
         logs.configure(log_format=settings.log_format, level=settings.log_level)
         code = asyncio.run(_supervise(settings))
     raise typer.Exit(code)
+
+
+@app.command()
+def doctor(output: Output = "text") -> None:
+    """Check the database: schema, invariants, leases, bloat, transactions, connections, settings.
+
+    It changes nothing. The exit code is 1 when a check failed; warnings leave it at 0.
+    """
+    with one_line_errors():
+        findings = asyncio.run(examine(database_url(load(DatabaseSettings))))
+    if output == "json":
+        checks = [dataclasses.asdict(finding) for finding in findings]
+        typer.echo(json.dumps({"verdict": worst(findings), "checks": checks}))
+    else:
+        for finding in findings:
+            typer.echo(_shown(finding))
+    raise typer.Exit(1 if worst(findings) is Verdict.FAIL else 0)
+
+
+def _shown(finding: Finding) -> str:
+    cure = f"\n{'':19}→ {finding.cure}" if finding.cure else ""
+    return f"{finding.verdict:<5} {finding.check:<12} {finding.says}{cure}"
+
+
+@app.command()
+def gc(
+    history_retention_days: Annotated[
+        int | None, typer.Option(help="Days that a run stays readable; 0 keeps all.")
+    ] = None,
+    wait_seconds: Annotated[
+        float, typer.Option(min=1, help="For how long to wait for transactions on a table.")
+    ] = 300,
+    output: Output = "text",
+) -> None:
+    """Drop the days of history that nobody needs any more, and what they leave behind.
+
+    It needs the owner of the schema, as `rowlock migrate` does: partitions are detached and
+    dropped. Work goes on meanwhile. It may be killed at any point; the next call goes on.
+    """
+    with one_line_errors():
+        settings = load(RetentionSettings, history_retention_days=history_retention_days)
+        url = database_url(settings)
+        say = typer.echo if output == "text" else lambda _: None
+        swept = asyncio.run(
+            retention.sweep(
+                url,
+                retention_days=settings.history_retention_days,
+                wait_seconds=wait_seconds,
+                progress=say,
+            )
+        )
+    typer.echo(_swept_json(swept) if output == "json" else _swept_text(swept))
+
+
+def _swept_json(swept: retention.Swept) -> str:
+    return json.dumps(
+        {
+            "dropped": [str(day) for day in swept.dropped],
+            "kept": {str(day): why for day, why in swept.kept.items()},
+            "orphans": swept.orphans,
+            "analyzed": swept.analyzed,
+            "partitions_made": swept.partitions_made,
+            "history_floor": swept.history_floor,
+        }
+    )
+
+
+def _swept_text(swept: retention.Swept) -> str:
+    orphans = sum(swept.orphans.values())
+    return f"{len(swept.dropped)} days dropped, {len(swept.kept)} kept, {orphans} orphans deleted"
 
 
 async def _supervise(settings: WorkerSettings) -> int:

@@ -176,6 +176,11 @@ FENCED_WORKERS = _row(
 ROUND_ERRORS = _row(
     "rowlock_round_errors_total", "counter", "Rounds of upkeep that failed, by round.", "round"
 )
+PARTITION_DAYS = _row(
+    "rowlock_partition_days_ahead",
+    "gauge",
+    "Days after today whose partitions are made: at 0 the next midnight stops all writing.",
+)
 STORE_ERRORS = _row(
     "rowlock_store_errors_total", "counter", "Statements that PostgreSQL did not answer.", "part"
 )

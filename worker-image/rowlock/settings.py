@@ -120,6 +120,18 @@ class WorkerSettings(DatabaseSettings):
         return f"{self.pod_uid}/{self.container}" if self.pod_uid else self.name
 
 
+class RetentionSettings(DatabaseSettings):
+    """For how long history stays.
+
+    Parameters
+    ----------
+    history_retention_days
+        Days that a run stays readable after its end; 0 keeps all of them.
+    """
+
+    history_retention_days: int = Field(default=30, ge=0, le=36500)
+
+
 Settings = TypeVar("Settings", bound=BaseSettings)
 
 

@@ -16,7 +16,8 @@ import asyncpg
 
 from rowlock.errors import DatabaseRefused, SchemaMissing, StoreUnavailable
 from rowlock.store import dsn as urls
-from rowlock.store import faults, queries
+from rowlock.store import faults, pooler, queries
+from rowlock.store.pooler import Line
 from rowlock.store.versions import newest_pre
 
 T = TypeVar("T")
@@ -27,8 +28,6 @@ CONNECT_SECONDS: Final = 5.0
 COMMAND_SECONDS: Final = 30.0
 OLDEST_SERVER: Final = 14
 
-#: A statement is planned anew after this, in case its tables have grown out of its plan.
-_PLAN_SECONDS: Final = 300
 #: A fence's second statement needs a newer snapshot than its first, whatever the default is.
 #: A process that dies or freezes inside a transaction must not hold its locks for longer.
 _BEGIN: Final = (
@@ -51,6 +50,7 @@ class Connection:
         self._connect_timeout = connect_timeout
         self._command_timeout = command_timeout
         self._raw: _Raw | None = None
+        self._line = Line(pooled=False, prepares=True)
         self._turn = asyncio.Lock()
         self._owner: asyncio.Task[Any] | None = None
         self._closed = False
@@ -103,6 +103,16 @@ class Connection:
         """Whether `close` was called; a lost connection is not closed."""
         return self._closed
 
+    @property
+    def pooled(self) -> bool:
+        """Whether a pooler stands between, as far as the last connecting could tell."""
+        return self._line.pooled
+
+    @property
+    def prepares(self) -> bool:
+        """Whether statements are prepared once and kept, which saves planning them each time."""
+        return self._line.prepares
+
     async def close(self) -> None:
         """End the connection for good; a statement in flight fails with `StoreUnavailable`."""
         self._closed = True
@@ -141,9 +151,15 @@ class Connection:
         text = queries.get(query)
         return await self._call(lambda raw: raw.execute(text, *args, timeout=self._command_timeout))
 
-    async def run_script(self, text: str) -> None:
-        """Run the statements of a migration file."""
-        await self._call(lambda raw: raw.execute(text, timeout=None))
+    async def run_script(self, text: str, *, timeout: float | None = None) -> None:
+        """Run the statements of a migration file, or a definition that another statement wrote.
+
+        Parameters
+        ----------
+        timeout
+            Seconds for all of it; None waits for ever.
+        """
+        await self._call(lambda raw: raw.execute(text, timeout=timeout))
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
@@ -196,12 +212,8 @@ class Connection:
 
     async def _connect(self, *, opening: bool) -> _Raw:
         try:
-            raw = await asyncpg.connect(
-                self._target.dsn,
-                timeout=self._connect_timeout,
-                max_cached_statement_lifetime=_PLAN_SECONDS,
-                max_cacheable_statement_size=0,
-                server_settings={"application_name": f"rowlock {self._name}"},
+            raw, self._line = await pooler.connect(
+                self._target.dsn, name=f"rowlock {self._name}", timeout=self._connect_timeout
             )
         except (*faults.DRIVER, ValueError) as error:
             raise faults.connect_error(error, self._target.place, opening=opening) from None

@@ -44,3 +44,8 @@ async def wake_due(conn: Connection, limit: int = 500) -> int:
 async def ensure_partitions(conn: Connection, ahead: int = 7) -> int:
     """Make the partitions of today and the next `ahead` days; return how many were missing."""
     return int((await conn.fetchone("ensure_partitions", ahead))["made"])
+
+
+async def partitions_ahead(conn: Connection) -> int:
+    """Return for how many days after today the partitions are made."""
+    return int((await conn.fetchone("partitions_ahead"))["days"])

@@ -150,7 +150,7 @@ class Supervisor:
         self._beater = Beater(beats, clock=self._clock, tally=tally)
         self._wishes = WishPoller(control)
         self._promoter = Promoter(promoting, tally=tally)
-        rounds = Upkeep(
+        rounds = self._rounds = Upkeep(
             upkeep, lease_seconds=settings.lease_seconds, clock=self._clock, tally=tally
         )
         quick = min(1.0, settings.renew_seconds)
@@ -186,6 +186,8 @@ class Supervisor:
 
     async def _show_metrics(self) -> None:
         self._exporter.add(self._tally.take())
+        if self._rounds.partition_days is not None:
+            self._exporter.show(metrics.PARTITION_DAYS, self._rounds.partition_days)
         for child in self._crew.living:
             self._exporter.show(metrics.BEAT_AGE, child.board.beat_age(), str(child.boot.index))
 

@@ -53,6 +53,8 @@ class Upkeep:
         self._clock = clock
         self._tally = tally
         self._partitions_at: float | None = None
+        #: Days made ahead at the last look; None before it.
+        self.partition_days: int | None = None
         names = ("reap", "wake_due", "cancel_waiting", "expire_queued", "ensure_partitions")
         self._guards = {name: Guard(name, tally) for name in names}
 
@@ -87,6 +89,7 @@ class Upkeep:
         now = self._clock.monotonic()
         if self._partitions_at is None or now - self._partitions_at > _PARTITION_SECONDS:
             await queue.ensure_partitions(self._connection)
+            self.partition_days = await queue.partitions_ahead(self._connection)
             self._partitions_at = now
 
 

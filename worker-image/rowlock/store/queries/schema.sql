@@ -1,4 +1,4 @@
--- The schema's own version.
+-- The schema's own version, and what stands between us and the server.
 
 -- name: schema_version
 -- Read the number of the newest migration that must precede the code.
@@ -32,3 +32,11 @@ SELECT name FROM rowlock.migration ORDER BY number;
 -- name: record_migration
 -- Note that migration $1 with name $2 and phase $3 is applied.
 INSERT INTO rowlock.migration (number, name, phase) VALUES ($1::int, $2::text, $3::text);
+
+-- name: backend_pid
+-- Read the process id of the session behind whatever stands between.
+SELECT pg_backend_pid();
+
+-- name: knows_prepared
+-- Say whether this session has a prepared statement by the name $1.
+SELECT EXISTS (SELECT FROM pg_catalog.pg_prepared_statements p WHERE p.name = $1::text);
