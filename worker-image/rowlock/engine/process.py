@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import gc
 import os
 import signal
 import socket
@@ -22,6 +21,7 @@ import structlog
 import uvloop
 
 from rowlock import logs
+from rowlock.engine import collector
 from rowlock.engine.board import Board
 from rowlock.engine.host import Host
 from rowlock.engine.messages import (
@@ -112,7 +112,7 @@ def main() -> None:
     control = socket.socket(fileno=control_fd)
     boot = read_boot(control)
     logs.configure(log_format=boot.log_format, level=boot.log_level, process=boot.index)
-    gc.freeze()  # our modules live for ever: no collection needs to look at them
+    collector.set_up()
     uvloop.run(_to_the_end(boot, Board(board_fd), control))
 
 
