@@ -28,14 +28,12 @@ WHERE schemaname = 'rowlock' AND relname NOT IN ('worker_beat', 'reaper')
 
 @dataclass(frozen=True)
 class Meter:
-    """All counters at one moment.
+    """What is exact at any moment.
 
     Parameters
     ----------
     worker_cpu, postgres_cpu
         Seconds of all processes, those that have ended included.
-    rows, updates
-        Rows inserted, updated or deleted, and of these the updated ones.
     bytes
         Tables and indexes of history, on disk.
     wal
@@ -44,27 +42,41 @@ class Meter:
 
     worker_cpu: float
     postgres_cpu: float
-    commits: int
-    rows: int
-    updates: int
     bytes: int
     wal: int
 
 
+@dataclass(frozen=True)
+class Tally:
+    """What sessions report late, and for certain only when they end.
+
+    Parameters
+    ----------
+    rows, updates
+        Rows inserted, updated or deleted, and of these the updated ones.
+    """
+
+    commits: int
+    rows: int
+    updates: int
+
+
 async def read(reader: asyncpg.Connection, *, worker_pid: int, postgres_pid: int) -> Meter:
-    """Read all counters."""
-    await reader.execute("SELECT pg_stat_force_next_flush()")
-    rows = await reader.fetchrow(_ROWS)
-    assert rows is not None
+    """Read what is exact now."""
     return Meter(
         worker_cpu=cpu_seconds(worker_pid),
         postgres_cpu=cpu_seconds(postgres_pid),
-        commits=int(await reader.fetchval(_COMMITS)),
-        rows=rows["written"],
-        updates=rows["updated"],
         bytes=int(await reader.fetchval(_BYTES)),
         wal=int(await reader.fetchval(_WAL)),
     )
+
+
+async def tally(reader: asyncpg.Connection) -> Tally:
+    """Read what the sessions have reported, the reader's own included."""
+    await reader.execute("SELECT pg_stat_force_next_flush()")
+    rows = await reader.fetchrow(_ROWS)
+    assert rows is not None
+    return Tally(int(await reader.fetchval(_COMMITS)), rows["written"], rows["updated"])
 
 
 def cpu_seconds(root: int) -> float:

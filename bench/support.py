@@ -20,24 +20,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import math
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import asyncpg
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from bench import _meters as meters
+from bench._figures import Figures, Seen, figures, median, table
 from rowlock.embedded import EmbeddedPostgres
 from rowlock.store import bodies, intake
 from rowlock.store.connection import Connection
@@ -46,80 +44,51 @@ from rowlock.store.migrate import migrate
 from rowlock.store.types import NewRun
 
 ROOT = Path(__file__).parents[1]
-#: Seconds that one hosted run waits for its model, and nothing else.
-HOSTED_SECONDS = 5.15
 _SETTINGS = {"max_wal_size": "4GB", "shared_buffers": "512MB"}
 _LOOK_SECONDS = 0.25
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What one load showed; times in seconds unless the name says otherwise.
-
-    Parameters
-    ----------
-    seconds
-        From the first claim to the last end, by the database's clock.
-    run_seconds_p50, run_seconds_p99
-        From the claim of a run to its end, by the same clock.
-    added_seconds_p50
-        The median run beyond what its model waits.
-    ideal_ratio
-        Whole waves of waiting for models, divided by `seconds`; 0 for instant.
-    worker_cpu_ms_per_run
-        Supervisor and loops, agents' code and the scripted model included.
-    worker_rss_mb_per_run
-        How much the loops grew from one run to the most at once, divided by that number.
-    rows_per_run
-        Rows inserted, updated and deleted, the enqueuing included.
-    bytes_per_run
-        Tables and indexes of history, on disk.
-    """
-
-    model: str
-    concurrency: int
-    workers: int
-    runs: int
-    seconds: float
-    runs_per_second: float
-    run_seconds_p50: float
-    run_seconds_p99: float
-    added_seconds_p50: float
-    ideal_ratio: float
-    worker_cpu_ms_per_run: float
-    worker_rss_mb_per_run: float
-    postgres_cpu_ms_per_run: float
-    commits_per_run: float
-    rows_per_run: float
-    updates_per_run: float
-    bytes_per_run: float
-    wal_bytes_per_run: float
-    effects_exactly_once: bool
 
 
 async def measure(arguments: argparse.Namespace, console: Console) -> Figures:
     """Run the load once."""
     with EmbeddedPostgres(_SETTINGS) as server, tempfile.TemporaryDirectory() as folder:
-        ledger = Path(folder) / "ledger"
         await migrate(server.url())
-        connection = await Connection.open(server.url(), name="bench")
         reader = await asyncpg.connect(server.url())
-        with worker(server.url(), ledger, arguments) as process:
-            load = Load(connection, reader, process.pid, console)
-            await load.run(arguments.workers, "first run")
-            small = meters.resident_mb(process.pid)
-            await load.run(min(arguments.runs, arguments.warm_up), "warm up")
-            after_run = await last_run(reader)
-            before = await meters.read(reader, worker_pid=process.pid, postgres_pid=server.pid)
-            await load.run(arguments.runs, "load")
-            after = await meters.read(reader, worker_pid=process.pid, postgres_pid=server.pid)
-        times = await run_times(reader, after_run)
-        good = await check(
-            connection, reader, ledger.read_text().split(), arguments.runs, after_run
-        )
+        seen = await observe(server, reader, Path(folder) / "ledger", arguments, console)
         await reader.close()
-        await connection.close()
-    return figures(arguments, times, before, after, grown_mb=load.peak_mb - small, good=good)
+    return figures(arguments, seen)
+
+
+async def observe(
+    server: EmbeddedPostgres,
+    reader: asyncpg.Connection,
+    ledger: Path,
+    arguments: argparse.Namespace,
+    console: Console,
+) -> Seen:
+    """Warm up, load, and read all counters around it."""
+    fresh = await meters.tally(reader)
+    connection = await Connection.open(server.url(), name="bench")
+    with worker(server.url(), ledger, arguments) as process:
+        pids = {"worker_pid": process.pid, "postgres_pid": server.pid}
+        load = Load(connection, reader, process.pid, console)
+        await load.run(arguments.workers, "first run")
+        small = meters.resident_mb(process.pid)
+        await load.run(min(arguments.runs, arguments.warm_up), "warm up")
+        after_run = await last_run(reader)
+        before = await meters.read(reader, **pids)
+        await load.run(arguments.runs, "load")
+        after = await meters.read(reader, **pids)
+    good = await check(connection, reader, calls(ledger), arguments.runs, after_run)
+    await connection.close()
+    return Seen(
+        before=before,
+        after=after,
+        grown_mb=load.peak_mb - small,
+        tallies=(fresh, await meters.tally(reader)),
+        tallied_runs=load.runs,
+        times=await run_times(reader, after_run),
+        good=good,
+    )
 
 
 @contextmanager
@@ -148,6 +117,8 @@ class Load:
 
     Attributes
     ----------
+    runs
+        How many so far.
     peak_mb
         The most memory that the loops had at any look.
     """
@@ -159,6 +130,7 @@ class Load:
         worker_pid: int,
         console: Console,
     ) -> None:
+        self.runs = 0
         self.peak_mb = 0.0
         self._connection = connection
         self._reader = reader
@@ -167,6 +139,7 @@ class Load:
 
     async def run(self, runs: int, what: str) -> None:
         """Enqueue `runs` runs at one instant and wait until none is left."""
+        self.runs += runs
         new = await self._new_runs(runs)
         async with self._connection.transaction():
             await intake.enqueue(self._connection, new)
@@ -196,6 +169,11 @@ class Load:
 _LEFT = "SELECT (SELECT count(*) FROM rowlock.run_ready) + (SELECT count(*) FROM rowlock.run_lease)"
 
 
+def calls(ledger: Path) -> list[str]:
+    """Return the call ids of all refunds."""
+    return ledger.read_text().split()
+
+
 async def last_run(reader: asyncpg.Connection) -> int:
     """Return the newest run's id."""
     return int(await reader.fetchval("SELECT max(run_id) FROM rowlock.run"))
@@ -211,51 +189,10 @@ async def run_times(reader: asyncpg.Connection, after_run: int) -> list[tuple[fl
     return [(row[0], row[1]) for row in rows]
 
 
-def figures(
-    arguments: argparse.Namespace,
-    times: Sequence[tuple[float, float]],
-    before: meters.Meter,
-    after: meters.Meter,
-    *,
-    grown_mb: float,
-    good: bool,
-) -> Figures:
-    """Turn counters and the database's times into figures."""
-    took = sorted(ended - began for began, ended in times)
-    seconds = max(ended for _, ended in times) - min(began for began, _ in times)
-    runs, slots = arguments.runs, arguments.concurrency
-    waits = HOSTED_SECONDS if arguments.model == "hosted" else 0.0
-
-    def each(counter: str, unit: float = 1.0, digits: int = 4) -> float:
-        return round((getattr(after, counter) - getattr(before, counter)) * unit / runs, digits)
-
-    return Figures(
-        model=arguments.model,
-        concurrency=slots,
-        workers=arguments.workers,
-        runs=runs,
-        seconds=round(seconds, 3),
-        runs_per_second=round(runs / seconds, 1),
-        run_seconds_p50=round(statistics.median(took), 4),
-        run_seconds_p99=round(took[int(len(took) * 0.99) - 1], 4),
-        added_seconds_p50=round(statistics.median(took) - waits, 4),
-        ideal_ratio=round(math.ceil(runs / slots) * waits / seconds, 4),
-        worker_cpu_ms_per_run=each("worker_cpu", 1000),
-        worker_rss_mb_per_run=round(grown_mb / min(runs, slots), 4),
-        postgres_cpu_ms_per_run=each("postgres_cpu", 1000),
-        commits_per_run=each("commits"),
-        rows_per_run=each("rows"),
-        updates_per_run=each("updates"),
-        bytes_per_run=each("bytes", digits=1),
-        wal_bytes_per_run=each("wal", digits=1),
-        effects_exactly_once=good,
-    )
-
-
 async def check(
     connection: Connection,
     reader: asyncpg.Connection,
-    calls: list[str],
+    refunds: list[str],
     runs: int,
     after_run: int,
 ) -> bool:
@@ -263,32 +200,11 @@ async def check(
     succeeded = await reader.fetchval(
         "SELECT count(*) FROM rowlock.run_final WHERE run_id > $1 AND status = 1", after_run
     )
-    measured = [call for call in calls if int(call.split("/")[0]) > after_run]
+    measured = [call for call in refunds if int(call.split("/")[0]) > after_run]
     wrong = await violations(connection)
     for problem, run in wrong[:5]:
         print(f"violation: {problem} (run {run})", file=sys.stderr)
     return succeeded == runs == len(measured) == len(set(measured)) and not wrong
-
-
-def median(repeats: Sequence[Figures]) -> dict[str, object]:
-    """Return the median of each figure; a result is good only if all were."""
-    columns = {name: [asdict(one)[name] for one in repeats] for name in asdict(repeats[0])}
-    return {
-        name: all(values)
-        if isinstance(values[0], bool)
-        else values[0]
-        if isinstance(values[0], str)
-        else statistics.median(values)
-        for name, values in columns.items()
-    }
-
-
-def table(shown: dict[str, object]) -> Table:
-    """Lay the figures out for people."""
-    result = Table("figure", "value", title="Load A: support agent")
-    for name, value in shown.items():
-        result.add_row(name, str(value))
-    return result
 
 
 def parse() -> argparse.Namespace:

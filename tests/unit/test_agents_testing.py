@@ -80,7 +80,7 @@ class HeldClock:
         """Return what the test set."""
         return self.now
 
-    async def sleep(self, seconds: float) -> None:
+    async def sleep(self, _seconds: float) -> None:
         """Wait for `release`."""
         await self._held.wait()
 

@@ -118,4 +118,3 @@ def _with_usage(turn: ModelTurn, request: ModelRequest) -> ModelTurn:
     heard = sum(map(len, request.messages))
     usage = Usage(heard // _CHARACTERS_PER_TOKEN, math.ceil(said / _CHARACTERS_PER_TOKEN))
     return ModelTurn(turn.text, turn.tool_calls, usage)
-
