@@ -30,6 +30,9 @@ class Figures:
         The median run beyond what its model waits.
     ideal_ratio
         Whole waves of waiting for models, divided by `seconds`; 0 for instant.
+    steady_ratio
+        The same from when all slots are full to when the queue is empty, so without the first
+        wave's start and the last one's end; 0 for instant, and for a single wave.
     worker_cpu_ms_per_run
         Supervisor and loops, agents' code and the scripted model included.
     worker_rss_mb_per_run
@@ -51,6 +54,7 @@ class Figures:
     run_seconds_p99: float
     added_seconds_p50: float
     ideal_ratio: float
+    steady_ratio: float
     worker_cpu_ms_per_run: float
     worker_rss_mb_per_run: float
     postgres_cpu_ms_per_run: float
@@ -113,6 +117,7 @@ def figures(arguments: argparse.Namespace, seen: Seen) -> Figures:
         run_seconds_p99=round(took[int(len(took) * 0.99) - 1], 4),
         added_seconds_p50=round(statistics.median(took) - waits, 4),
         ideal_ratio=round(math.ceil(runs / slots) * waits / seconds, 4),
+        steady_ratio=round(steady(seen.times, slots=slots, waits=waits), 4),
         worker_cpu_ms_per_run=each(after.worker_cpu - before.worker_cpu, 1000),
         worker_rss_mb_per_run=round(seen.grown_mb / min(runs, slots), 4),
         postgres_cpu_ms_per_run=each(after.postgres_cpu - before.postgres_cpu, 1000),
@@ -123,6 +128,13 @@ def figures(arguments: argparse.Namespace, seen: Seen) -> Figures:
         wal_bytes_per_run=each(after.wal - before.wal),
         effects_exactly_once=seen.good,
     )
+
+
+def steady(times: Sequence[tuple[float, float]], *, slots: int, waits: float) -> float:
+    """Return how long the claims after the first wave would ideally take, by how long they took."""
+    claims = sorted(began for began, _ in times)
+    waves = len(claims) / slots - 1
+    return waves * waits / (claims[-1] - claims[slots - 1]) if waves > 0 else 0.0
 
 
 def median(repeats: Sequence[Figures]) -> dict[str, object]:

@@ -8,6 +8,7 @@ Run this file with `-s` to see the counts; docs/scaling.md says more.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -190,3 +191,22 @@ async def test_a_run_costs_no_more_than_it_did(
 
     sys.stdout.write(counts.show())
     assert counts.problems() == [], counts.show()
+
+
+async def test_a_run_leaves_nothing_for_the_cycle_collector(dsn: str, support: None) -> None:
+    """Collections are rare because of that: each would look through all live runs."""
+    store = await Connection.open(dsn, name="test")
+    async with host_on(dsn, store, slots=RUNS) as host:
+        await enqueue_at_once(store, ENTRYPOINT, tickets(1))
+        await finish(host, 1)
+        gc.collect()
+        gc.disable()
+        try:
+            await enqueue_at_once(store, ENTRYPOINT, tickets(RUNS))
+            await finish(host, RUNS)
+            unreachable = gc.collect()
+        finally:
+            gc.enable()
+    await store.close()
+
+    assert unreachable < RUNS / 2
