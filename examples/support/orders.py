@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+from functools import lru_cache
+
+from pydantic import BaseModel, ConfigDict
 
 from rowlock import PermanentError
 
@@ -14,7 +16,13 @@ _GOODS = (
 )
 
 
-class Item(BaseModel):
+class _Held(BaseModel):
+    """What the shop's system holds: read and never changed, so one object serves all who ask."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Item(_Held):
     """One line of an order."""
 
     sku: str
@@ -23,7 +31,7 @@ class Item(BaseModel):
     unit_cents: int
 
 
-class Customer(BaseModel):
+class Customer(_Held):
     """Who ordered."""
 
     id: str
@@ -32,7 +40,7 @@ class Customer(BaseModel):
     since: str
 
 
-class Shipping(BaseModel):
+class Shipping(_Held):
     """How the order travelled."""
 
     carrier: str
@@ -45,7 +53,7 @@ class Shipping(BaseModel):
     delivered_at: str
 
 
-class Totals(BaseModel):
+class Totals(_Held):
     """What was paid."""
 
     goods_cents: int
@@ -55,7 +63,7 @@ class Totals(BaseModel):
     currency: str
 
 
-class Order(BaseModel):
+class Order(_Held):
     """An order as the shop's system holds it, about 1 KB of JSON."""
 
     id: str
@@ -107,6 +115,7 @@ def refund_decision(order: Order, reason: str) -> RefundDecision:
     )
 
 
+@lru_cache(maxsize=4096)
 def _order(order_id: str, number: int) -> Order:
     items = [
         Item(sku=sku, title=title, quantity=1 + (number + place) % 3, unit_cents=cents)

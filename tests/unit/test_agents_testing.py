@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from rowlock import ModelRequest, ModelTurn, PermanentError, ToolCall, Usage
 from rowlock.errors import TooLarge
 from rowlock.states import EventKind
 from rowlock.testing import Crashed, MemoryJournal, ScriptedModel, StillClock, tool_call
+from rowlock.testing.voices import Voices
 
 DONE = EventKind.STEP_DONE
 
@@ -55,7 +58,7 @@ async def test_an_instant_model_does_not_wait() -> None:
 
 
 async def test_a_paced_model_takes_a_models_time() -> None:
-    """Seconds to the first token, then its tokens in pieces of a tenth of a second."""
+    """Seconds to the first token, then its tokens."""
     clock, emitted = StillClock(), list[str]()
     turn = ModelTurn("x" * 1000, usage=Usage(0, 60))
     model = ScriptedModel([turn], first_token_seconds=0.6, tokens_per_second=60, clock=clock)
@@ -63,8 +66,69 @@ async def test_a_paced_model_takes_a_models_time() -> None:
     await model.turn(ask(1, emitted))
 
     assert clock.monotonic() == pytest.approx(1.6)
-    assert len(emitted) == 10
     assert "".join(emitted) == turn.text
+
+
+class HeldClock:
+    """A clock whose waits end when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self._held = asyncio.Event()
+
+    def monotonic(self) -> float:
+        """Return what the test set."""
+        return self.now
+
+    async def sleep(self, _seconds: float) -> None:
+        """Wait for `release`."""
+        await self._held.wait()
+
+    def release(self, now: float) -> None:
+        """End the waits that have begun, at `now`."""
+        self.now = now
+        held, self._held = self._held, asyncio.Event()
+        held.set()
+
+
+async def test_a_paced_text_comes_in_pieces_while_its_turn_waits() -> None:
+    """Nothing before the first token; then as much as the time says; the rest at its end."""
+    clock, said = HeldClock(), list[str]()
+    voices = Voices(clock)
+    turn = asyncio.create_task(
+        voices.speak("abcdefghij", said.append, silent_seconds=1, seconds=10)
+    )
+    await asyncio.sleep(0)
+
+    for clock.now in (100.5, 101.0, 103.5, 103.6, 109.0):
+        voices.tick()
+    assert said == ["ab", "cdefgh"]
+    clock.release(111.0)
+    await turn
+    voices.tick()
+
+    assert said == ["ab", "cdefgh", "ij"]
+
+
+async def test_a_viewer_that_fails_fails_its_own_turn() -> None:
+    """And the others that are being spoken go on."""
+    clock, said = HeldClock(), list[str]()
+    voices = Voices(clock)
+
+    def fail(_piece: str) -> None:
+        raise ConnectionError("nobody there")
+
+    turns = [
+        asyncio.create_task(voices.speak("abcd", emit, silent_seconds=0, seconds=4))
+        for emit in (fail, said.append)
+    ]
+    await asyncio.sleep(0)
+    clock.now = 102.0
+    voices.tick()
+    clock.release(104.0)
+    failed, fine = await asyncio.gather(*turns, return_exceptions=True)
+
+    assert (type(failed), fine, said) == (ConnectionError, None, ["ab", "cd"])
 
 
 async def test_a_paced_call_takes_its_time_in_one_piece() -> None:

@@ -19,6 +19,7 @@ from examples.support import orders, payments, script
 from rowlock import AgentDefinitionError, PermanentError
 from rowlock.agents.protocol import Agent
 from rowlock.testing import Crashed, MemoryJournal, StillClock, run_agent
+from rowlock.testing.voices import Voices
 from rowlock_operator.api import Agent as AgentResource
 from rowlock_operator.api import AgentRun, WorkerPool
 
@@ -200,7 +201,7 @@ async def test_the_pace_is_set_by_the_environment(
     """A run waits as long as its pace says."""
     monkeypatch.setenv("SUPPORT_MODEL_PACE", pace)
     clock, model = StillClock(), script.scripted_model()
-    monkeypatch.setattr(model, "_clock", clock)
+    monkeypatch.setattr(model, "_voices", Voices(clock))
     monkeypatch.setattr(example.support, "_model", model)
 
     await run_agent(example.support, TICKET)

@@ -27,9 +27,9 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clock."""
 
-    def monotonic(self) -> float:
-        """Return CLOCK_MONOTONIC in seconds; on Linux it is the same in every process."""
-        return time.monotonic()
+    #: CLOCK_MONOTONIC in seconds; on Linux it is the same in every process.
+    #: The function itself: each step of each run asks four times.
+    monotonic = staticmethod(time.monotonic)
 
     async def sleep(self, seconds: float) -> None:
         """Wait for `seconds` on the running event loop."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from rowlock.engine.lane import Lane, Release, Row, Waiter
@@ -63,7 +62,7 @@ def _with_releases(answer: Flushed, verdicts: dict[RunId, Verdict]) -> Flushed:
 
 def tombstone(row: Event) -> Event:
     """Return an empty row that keeps the number of one that cannot be stored."""
-    return replace(row, kind=EventKind.PROGRESS, key=None, body=None, attempt_try=1, dur_ms=None)
+    return row._replace(kind=EventKind.PROGRESS, key=None, body=None, attempt_try=1, dur_ms=None)
 
 
 def plain_end(row: Final, error: RowRejected) -> Final:

@@ -248,6 +248,7 @@ class HostedRun:
         if not self._settled:
             self._settled = True
             self._on_settled(self, row, verdict)
+            self._let_go()
 
     def lost(self) -> None:
         """Stop quietly: another worker owns the run."""
@@ -256,6 +257,12 @@ class HostedRun:
         if not self._settled:
             self._settled = True
             self._on_settled(self, None, Verdict.LOST)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Forget what points back here: a cycle would stay until the collector looks for it."""
+        self._task = self._journal = None
+        del self._lane
 
     def rejected(self, row: Event, error: RowRejected) -> None:
         """One of the run's steps can never be stored."""

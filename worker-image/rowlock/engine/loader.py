@@ -11,6 +11,7 @@ from typing import cast
 
 from rowlock.agents.protocol import Agent
 from rowlock.clock import Clock
+from rowlock.engine import collector
 from rowlock.engine.endings import chain
 from rowlock.errors import AgentLoadError
 from rowlock.store.types import RevisionId
@@ -45,10 +46,12 @@ class Loader:
         if failed and self._clock.monotonic() - failed[0] < _FAILURE_SECONDS:
             raise _again(failed[1])
         try:
-            return _named(entrypoint)
+            agent = _named(entrypoint)
         except AgentLoadError as error:
             self._failures[revision] = (self._clock.monotonic(), error)
             raise _again(error) from error.__cause__
+        collector.leave_out_loaded()
+        return agent
 
 
 def _again(error: AgentLoadError) -> AgentLoadError:

@@ -10,7 +10,6 @@ It dies with its supervisor: by the kernel's parent-death signal, or when the co
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import socket
@@ -21,6 +20,7 @@ import structlog
 import uvloop
 
 from rowlock import logs
+from rowlock.engine import collector
 from rowlock.engine.board import Board
 from rowlock.engine.host import Host
 from rowlock.engine.messages import (
@@ -111,7 +111,7 @@ def main() -> None:
     control = socket.socket(fileno=control_fd)
     boot = read_boot(control)
     logs.configure(log_format=boot.log_format, level=boot.log_level, process=boot.index)
-    gc.freeze()  # our modules live for ever: no collection needs to look at them
+    collector.set_up()
     uvloop.run(_to_the_end(boot, Board(board_fd), control))
 
 

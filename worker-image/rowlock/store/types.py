@@ -130,9 +130,11 @@ class RunBody:
     options: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One row of history; the lease holder numbers them from 1 without a gap."""
+class Event(NamedTuple):
+    """One row of history; the lease holder numbers them from 1 without a gap.
+
+    A tuple in the order of the statements' columns: the one object that each step makes here.
+    """
 
     run_id: RunId
     seq: int

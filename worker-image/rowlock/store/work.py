@@ -29,9 +29,6 @@ from rowlock.store.types import (
 )
 from rowlock.store.types import Final as End
 
-_EVENT: Final = attrgetter(
-    "run_id", "seq", "epoch", "attempt", "kind", "key", "attempt_try", "dur_ms", "body"
-)
 _NO_EVENTS: Final[tuple[tuple[()], ...]] = ((),) * 9
 _END: Final = attrgetter(
     "run_id", "epoch", "status", "reason", "message", "outcome", "step", "active_ms",
@@ -148,7 +145,7 @@ def _verdicts(runs: Iterable[RunId], done: Sequence[asyncpg.Record]) -> dict[Run
 
 
 def _columns(events: Sequence[Event]) -> Iterable[Sequence[Any]]:
-    return zip(*map(_EVENT, events), strict=True) if events else _NO_EVENTS
+    return zip(*events, strict=True) if events else _NO_EVENTS
 
 
 def _claimed(rows: Sequence[asyncpg.Record]) -> list[Claimed]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -11,13 +11,13 @@ import msgspec
 from rowlock.agents.messages import ModelRequest, ModelTurn, ToolCall, Usage
 from rowlock.clock import Clock, SystemClock
 from rowlock.errors import PermanentError
+from rowlock.testing.voices import Voices
 
 #: What a script may hold for a turn.
 Scripted = str | ToolCall | Sequence[ToolCall] | ModelTurn
 Turn = Scripted | Callable[[ModelRequest], Scripted]
 
 _CHARACTERS_PER_TOKEN = 4
-_SECONDS_BETWEEN_PIECES = 0.1
 
 
 class ScriptedModel:
@@ -58,6 +58,7 @@ class ScriptedModel:
         self._first_token_seconds = first_token_seconds
         self._tokens_per_second = tokens_per_second
         self._clock = clock or SystemClock()
+        self._voices = Voices(self._clock)
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Answer as the script says.
@@ -77,18 +78,15 @@ class ScriptedModel:
         return turn
 
     async def _speak(self, turn: ModelTurn, emit: Callable[[str], None]) -> None:
-        if self._first_token_seconds:
-            await self._clock.sleep(self._first_token_seconds)
         if self._tokens_per_second is None:
+            if self._first_token_seconds:
+                await self._clock.sleep(self._first_token_seconds)
             if turn.text:
                 emit(turn.text)
             return
         seconds = turn.usage.tokens_out / self._tokens_per_second
-        pieces = max(1, round(seconds / _SECONDS_BETWEEN_PIECES)) if turn.text else 1
-        for piece in _cut(turn.text, pieces):
-            await self._clock.sleep(seconds / pieces)
-            if piece:
-                emit(piece)
+        silent = self._first_token_seconds
+        await self._voices.speak(turn.text, emit, silent_seconds=silent, seconds=seconds)
 
 
 def tool_call(name: str, call_id: str = "", /, **arguments: Any) -> ToolCall:
@@ -120,8 +118,3 @@ def _with_usage(turn: ModelTurn, request: ModelRequest) -> ModelTurn:
     heard = sum(map(len, request.messages))
     usage = Usage(heard // _CHARACTERS_PER_TOKEN, math.ceil(said / _CHARACTERS_PER_TOKEN))
     return ModelTurn(turn.text, turn.tool_calls, usage)
-
-
-def _cut(text: str, pieces: int) -> Iterator[str]:
-    size = math.ceil(len(text) / pieces)
-    return (text[index * size : (index + 1) * size] for index in range(pieces))
