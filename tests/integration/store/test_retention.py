@@ -343,7 +343,7 @@ async def test_orphans_go_in_pages_and_nothing_else(
                 "INSERT INTO rowlock.wish (run_id, kind, asked_by) VALUES ($1, 2, 't')", run
             )
             await world.sql(
-                "INSERT INTO rowlock.run_start VALUES ($1, 'k', now() - $2::interval, $3)",
+                "INSERT INTO rowlock.run_start VALUES ($3, $1, 'k', now() - $2::interval)",
                 world.agent, timedelta(days=age, minutes=1) if age > 1 else timedelta(), run,
             )  # fmt: skip
     assert await world.count("worker") == 14

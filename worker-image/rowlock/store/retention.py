@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Any, Final
 
 from rowlock.errors import DatabaseRefused, StoreUnavailable
@@ -22,13 +22,12 @@ from rowlock.store.connection import Connection
 
 _PAGE: Final = 5000
 #: Where each page walk begins: below every key that can be.
-_EVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _START: Final[dict[str, tuple[Any, ...]]] = {
     "run_dedup": (0, ""),
     "approval": (0,),
     "run_attempt": (0,),
     "wish": (0,),
-    "run_start": (0, "", _EVER, 0),
+    "run_start": (0,),
     "worker": (0,),
 }
 

@@ -124,19 +124,15 @@ WITH page AS MATERIALIZED (
 SELECT max(p.run_id) AS run_id, (SELECT count(*) FROM gone) AS deleted FROM page p HAVING count(*) > 0;
 
 -- name: gc_run_start
--- Delete the starts older than a day, which no window counts any more, among the $5 after ($1, $2, $3, $4).
+-- Delete the starts older than a day, which no window counts any more, among the $2 after run $1.
 WITH page AS MATERIALIZED (
-  SELECT s.agent_id, s.key, s.started_at, s.run_id FROM rowlock.run_start s
-  WHERE (s.agent_id, s.key, s.started_at, s.run_id) > ($1::int, $2::text, $3::timestamptz, $4::bigint)
-  ORDER BY s.agent_id, s.key, s.started_at, s.run_id LIMIT $5::int
+  SELECT s.run_id FROM rowlock.run_start s WHERE s.run_id > $1::bigint ORDER BY s.run_id LIMIT $2::int
 ), gone AS (
-  DELETE FROM rowlock.run_start s USING page p
-  WHERE s.agent_id = p.agent_id AND s.key = p.key AND s.started_at = p.started_at AND s.run_id = p.run_id
-    AND p.started_at < rowlock.now() - interval '1 day'
+  DELETE FROM rowlock.run_start s
+  WHERE s.run_id = ANY(ARRAY(SELECT p.run_id FROM page p)) AND s.started_at < rowlock.now() - interval '1 day'
   RETURNING s.run_id
 )
-SELECT p.agent_id, p.key, p.started_at, p.run_id, (SELECT count(*) FROM gone) AS deleted
-FROM page p ORDER BY p.agent_id DESC, p.key DESC, p.started_at DESC, p.run_id DESC LIMIT 1;
+SELECT max(p.run_id) AS run_id, (SELECT count(*) FROM gone) AS deleted FROM page p HAVING count(*) > 0;
 
 -- name: gc_worker
 -- Delete workers fenced more than $3 days ago that hold nothing, and their beats, among the $2 after worker $1.
