@@ -369,6 +369,7 @@ INSERT INTO rowlock.wish SELECT n, 0, now(), '', repeat('x', 1700) FROM generate
 INSERT INTO rowlock.run_change SELECT n, 0, 0, 0, now() FROM generate_series(1, 10000) n;
 INSERT INTO rowlock.run_object SELECT '', n::text, n, '', repeat('x', 1700), 0 FROM generate_series(1, 240) n;
 INSERT INTO rowlock.run_dedup SELECT 0, n::text, 0, repeat('x', 1700)::bytea, now() FROM generate_series(1, 240) n;
+INSERT INTO rowlock.run_start SELECT n, 0, repeat('x', 1700) FROM generate_series(1, 240) n;
 DELETE FROM rowlock.run_ready;
 DELETE FROM rowlock.run_backlog;
 DELETE FROM rowlock.run_timer;
@@ -378,13 +379,15 @@ DELETE FROM rowlock.wish;
 DELETE FROM rowlock.run_change;
 DELETE FROM rowlock.run_object;
 DELETE FROM rowlock.run_dedup;
+DELETE FROM rowlock.run_start;
 ALTER TABLE rowlock.run_object SET (vacuum_truncate = off);
 ALTER TABLE rowlock.run_dedup SET (vacuum_truncate = off);
 
 DO $$
 DECLARE t text;
 BEGIN
-  FOREACH t IN ARRAY ARRAY['run_ready', 'run_backlog', 'run_timer', 'run_parked', 'run_lease', 'run_change', 'wish'] LOOP
+  FOREACH t IN ARRAY ARRAY['run_ready', 'run_backlog', 'run_timer', 'run_parked', 'run_lease', 'run_change', 'wish',
+                           'run_start'] LOOP
     EXECUTE format('ALTER TABLE rowlock.%I SET (autovacuum_vacuum_scale_factor = 0,
       autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off)', t);
   END LOOP;

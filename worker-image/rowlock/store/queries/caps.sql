@@ -8,6 +8,7 @@ SELECT agent_id FROM rowlock.agent WHERE capped;
 
 -- name: agents_waiting
 -- Find the agents with runs in the backlog that may start one, as far as max_running goes, stepping from agent to agent.
+-- The order lets the count go by index and end at the cap, where the planner expects one agent to have most runs.
 WITH RECURSIVE waiting AS (
   (SELECT agent_id FROM rowlock.run_backlog ORDER BY agent_id LIMIT 1)
   UNION ALL
@@ -17,8 +18,10 @@ WITH RECURSIVE waiting AS (
 SELECT w.agent_id FROM waiting w LEFT JOIN rowlock.agent a USING (agent_id)
 WHERE w.agent_id IS NOT NULL
   AND (a.max_running IS NULL
-       OR a.max_running > (SELECT count(*) FROM rowlock.run_lease l WHERE l.agent_id = w.agent_id)
-                        + (SELECT count(*) FROM rowlock.run_ready q WHERE q.agent_id = w.agent_id));
+       OR a.max_running > (SELECT count(*) FROM (SELECT FROM rowlock.run_lease x WHERE x.agent_id = w.agent_id
+                                                ORDER BY x.agent_id, x.key LIMIT a.max_running) l)
+                        + (SELECT count(*) FROM (SELECT FROM rowlock.run_ready x WHERE x.agent_id = w.agent_id
+                                                ORDER BY x.agent_id, x.key LIMIT a.max_running) q));
 
 -- name: take_turn
 -- Begin a promotion of agent $1, waiting for another one only if $2, and read its caps.
