@@ -14,21 +14,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 
 from rowlock import metrics
 from rowlock.clock import Clock
 from rowlock.engine.backoff import backoff_seconds
+from rowlock.engine.desk import Desk
 from rowlock.engine.pace import GATHER_SECONDS, ClaimReport, Pace, enough
 from rowlock.engine.prepared import Prepared, Revision
 from rowlock.engine.runner import Runner
 from rowlock.errors import StoreError
 from rowlock.metrics import Tally
-from rowlock.store.types import AgentId, Claimed, Event, RevisionId, RunBody, RunId
+from rowlock.store.types import AgentId, Claimed, Event, RevisionId
 
 log = structlog.get_logger(__name__)
 
@@ -36,34 +37,6 @@ T = TypeVar("T")
 
 #: What a row raises that this version cannot make sense of.
 _UNREADABLE = (ValueError, TypeError, LookupError)
-
-
-class Desk(Protocol):
-    """The claimer's statements, on a connection of their own; None means fenced."""
-
-    async def claim(self, *, token: int, limit: int) -> list[Claimed] | None:
-        """Lease up to `limit` runs."""
-        ...
-
-    async def adopt(self, *, token: int, known: Collection[RunId]) -> list[Claimed] | None:
-        """Return what is leased to this worker and not in `known`; void older tokens."""
-        ...
-
-    async def bodies(self, run_ids: Sequence[RunId]) -> dict[RunId, RunBody]:
-        """Read inputs and options."""
-        ...
-
-    async def history(self, run_id: RunId) -> list[Event]:
-        """Read all rows of a run."""
-        ...
-
-    async def revision(self, revision_id: RevisionId) -> Revision:
-        """Read an agent's revision."""
-        ...
-
-    async def promote(self, agent: AgentId) -> int:
-        """Move the runs of a capped agent that may start now into the queue."""
-        ...
 
 
 class Claimer:

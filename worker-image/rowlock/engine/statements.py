@@ -47,7 +47,7 @@ class WriterStatements:
 
 @dataclass(frozen=True, slots=True)
 class ClaimerStatements:
-    """`rowlock.engine.claimer.Desk` in PostgreSQL."""
+    """`rowlock.engine.desk.Desk` in PostgreSQL."""
 
     connection: Connection
     worker: WorkerId

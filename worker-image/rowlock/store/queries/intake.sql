@@ -71,7 +71,9 @@ WITH clock AS MATERIALIZED (
 ), caps AS MATERIALIZED (
   SELECT * FROM rowlock.hold_caps(ARRAY(SELECT DISTINCT agent_id FROM created))
 ), numbered AS (
-  SELECT c.*, coalesce(k.hold_all OR (k.hold_keys AND c.key IS NOT NULL), false) AS held, coalesce(k.step, 1) AS step,
+  SELECT c.run_id, c.pool_id, c.agent_id, c.revision_id, c.key, c.priority, c.max_takeovers, c.deadline_seconds, c.linked,
+         c.revision, c.now, c.place,
+         coalesce(k.hold_all OR (k.hold_keys AND c.key IS NOT NULL), false) AS held, coalesce(k.step, 1) AS step,
          row_number() OVER (PARTITION BY c.agent_id, c.key, c.priority, c.pool_id ORDER BY c.place) AS nth
   FROM created c LEFT JOIN caps k USING (agent_id)
 ), lined_up AS MATERIALIZED (
