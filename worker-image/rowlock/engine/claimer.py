@@ -29,7 +29,7 @@ from rowlock.engine.prepared import Prepared, Revision
 from rowlock.engine.runner import Runner
 from rowlock.errors import StoreError
 from rowlock.metrics import Tally
-from rowlock.store.types import AgentId, Claimed, Event, RevisionId
+from rowlock.store.types import AgentId, Claimed, Event, RevisionId, RunBody
 
 log = structlog.get_logger(__name__)
 
