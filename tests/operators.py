@@ -308,6 +308,12 @@ class Stage:
             return None
         return found
 
+    async def existing(self, resource: Resource, name: str) -> dict[str, Any]:
+        """Return an object that must be there."""
+        found = await self.get(resource, name)
+        assert found is not None, f"there is no {resource.kind} {name}"
+        return found
+
     async def status(self, name: str, resource: Resource = AGENT_RUNS) -> dict[str, Any]:
         """Return the status of an object, empty if it has none."""
         found = await self.get(resource, name)

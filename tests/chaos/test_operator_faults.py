@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import sys
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from aiohttp import web
 
-from rowlock_operator.intake.kopf_source import KopfSource
-from rowlock_operator.intake.seen import Seen
 from rowlock_operator.kube.credentials import Access
 from tests.faults import FaultyApi, now_and_then
-from tests.operators import Stage, access, eventually, stage_fixture  # noqa: F401
+from tests.operators import ROOT, Stage, access, eventually, stage_fixture  # noqa: F401
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -83,44 +85,40 @@ async def test_dropped_watches_are_opened_again(stage: Stage, faulty: FaultyApi)
     assert (await operator.probe("/livez"))[0] == 200
 
 
-async def test_a_watcher_that_died_is_noticed(stage: Stage, access: Access) -> None:  # noqa: F811
-    source = KopfSource(access, namespaces=[stage.namespace])
+@pytest.mark.parametrize(
+    ("victim", "what"),
+    [
+        ("watcher for ", "a dead watcher, which kopf neither restarts nor reports"),
+        ("multidimensional multitasker", "the end of kopf"),
+    ],
+)
+async def test_a_source_that_went_lame_is_noticed(stage: Stage, victim: str, what: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.lame_source"),
+        *(str(stage.cluster.kubeconfig), stage.namespace, victim),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stdout is not None
 
-    def kill_a_watcher(_: Seen) -> None:
-        task = next(it for it in asyncio.all_tasks() if it.get_name().startswith("watcher for "))
-        task.cancel()
-
-    source.start(kill_a_watcher)
+    async def health() -> dict[str, Any]:
+        line = await process.stdout.readline()  # type: ignore[union-attr]
+        told: dict[str, Any] = json.loads(line)
+        return told
 
     async def alive() -> bool:
-        return source.health().alive
+        return bool((await health())["alive"])
 
     async def lame() -> bool:
-        return source.health().watchers == 2
+        told = await health()
+        return not told["alive"] and (told["watchers"] == 2 or told["ended"] is not None)
 
-    await eventually(alive, "three watches")
-    await stage.run("trigger")
-    await eventually(lame, "a watch less")
-    assert not source.health().alive
-    await source.stop()
-
-
-async def test_the_end_of_kopf_is_reported(stage: Stage, access: Access) -> None:  # noqa: F811
-    source = KopfSource(access, namespaces=[stage.namespace])
-
-    def kill_kopf(_: Seen) -> None:
-        for task in asyncio.all_tasks():
-            if task.get_name() == "multidimensional multitasker":
-                task.cancel()
-
-    source.start(kill_kopf)
-
-    async def alive() -> bool:
-        return source.health().alive
-
-    await eventually(alive, "three watches")
-    await stage.run("trigger")
-    async with asyncio.timeout(30):
-        assert "kopf" in await source.ended()
-    assert not source.health().alive
-    await source.stop()
+    try:
+        await eventually(alive, "three watches")
+        await stage.run("trigger")
+        await eventually(lame, what)
+    finally:
+        process.kill()
+        await process.wait()

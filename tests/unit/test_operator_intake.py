@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from rowlock.states import WaitReason
 from rowlock_operator.intake.echoes import EchoFilter
 from rowlock_operator.intake.inbox import Coalescer
-from rowlock_operator.intake.seen import ObjectKey, Seen, seen_from
+from rowlock_operator.intake.seen import Seen, seen_from
 from rowlock_operator.intake.sorting import Sort, may_have_row, sort
 from rowlock_operator.intake.source import Handover
 from rowlock_operator.intake.waiting import Waiting, WaitingRun
+from rowlock_operator.kube.resources import ObjectKey
 
 FINISHED = [{"type": "Finished", "status": "True"}]
 
@@ -191,7 +192,8 @@ def test_too_many_waiting_runs_are_answered_with_perhaps() -> None:
 
 
 async def test_objects_cross_threads_in_order_and_none_is_lost() -> None:
-    handover, taken = Handover(), []
+    handover = Handover()
+    taken: list[Seen] = []
     count = 2000
 
     def deliver() -> None:

@@ -11,10 +11,10 @@ import pytest
 from rowlock.errors import ConfigurationError, DatabaseRefused, StoreUnavailable
 from rowlock_operator import metrics as m
 from rowlock_operator import reference
-from rowlock_operator.intake.seen import ObjectKey
 from rowlock_operator.intake.source import SourceHealth
 from rowlock_operator.kube.client import Lane
 from rowlock_operator.kube.errors import Conflict, Rejected, Unreachable
+from rowlock_operator.kube.resources import ObjectKey
 from rowlock_operator.lifecycle.health import Health
 from rowlock_operator.lifecycle.loops import Loop, LoopRunner, backoff
 from rowlock_operator.lifecycle.probes import Vitals, liveness, readiness
@@ -50,7 +50,7 @@ def vitals(**more: Any) -> Vitals:
 
 def source(**more: Any) -> SourceHealth:
     given = {"watchers": 3, "expected": 3, "beat_age": 0.5, "event_at": 100.0}
-    return SourceHealth(**(given | more))  # type: ignore[arg-type]
+    return SourceHealth(**(given | more))
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,7 @@ def test_no_text_makes_a_status_larger_than_8_kib(
 ) -> None:
     long = "w" * width
     events = tuple(
-        moved(number, **{"from": long, "to": long, "reason": message[:80]})
+        moved(number, reason=message[:80], to=long, **{"from": long})  # type: ignore[arg-type]
         for number in range(1, takeovers + 1)
     )
     status = FinalStatus.FAILED if len(message) % 2 else FinalStatus.SUCCEEDED

@@ -14,7 +14,8 @@ from rowlock.store.types import PoolDemand, PoolId
 from rowlock_operator.api.agent import AgentStatus
 from rowlock_operator.api.workerpool import WorkerPoolSpec, WorkerPoolStatus
 from rowlock_operator.intake.agents import known_agent
-from rowlock_operator.intake.seen import ObjectKey, Seen
+from rowlock_operator.intake.seen import Seen
+from rowlock_operator.kube.resources import ObjectKey
 from rowlock_operator.kube.specs import labels
 from rowlock_operator.kube.specs.deployment import (
     PoolIdentity,

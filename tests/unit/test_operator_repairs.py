@@ -9,8 +9,8 @@ import pytest
 
 from rowlock.store.types import LinkedRun, RunId
 from rowlock_operator.intake.repairs import Findings, Listed, compare, listed_in
-from rowlock_operator.intake.seen import ObjectKey
 from rowlock_operator.kube.errors import CRDsMissing
+from rowlock_operator.kube.resources import ObjectKey
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -19,7 +19,8 @@ from rowlock_operator.intake.resolver import (
     parse,
     resolve,
 )
-from rowlock_operator.intake.seen import ObjectKey, Seen
+from rowlock_operator.intake.seen import Seen
+from rowlock_operator.kube.resources import ObjectKey
 from rowlock_operator.settings import RunDefaults
 
 

@@ -11,7 +11,8 @@ import msgspec
 from pydantic import ValidationError
 
 from rowlock_operator.api.agent import AgentSpec, Intake
-from rowlock_operator.intake.seen import ObjectKey, Seen
+from rowlock_operator.intake.seen import Seen
+from rowlock_operator.kube.resources import ObjectKey
 
 _DIGEST_LENGTH = 16
 

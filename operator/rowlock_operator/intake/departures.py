@@ -16,10 +16,9 @@ from rowlock.store import changes
 from rowlock.store import intake as store
 from rowlock.store.connection import Connection
 from rowlock_operator import metrics as m
-from rowlock_operator.intake.seen import ObjectKey
 from rowlock_operator.kube.client import METADATA_ONLY, KubeClient
 from rowlock_operator.kube.errors import NotFound
-from rowlock_operator.kube.resources import AGENT_RUNS
+from rowlock_operator.kube.resources import AGENT_RUNS, ObjectKey
 
 log = structlog.get_logger(__name__)
 

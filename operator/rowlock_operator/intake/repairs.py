@@ -8,8 +8,8 @@ from typing import Any
 
 from rowlock.states import Phase
 from rowlock.store.types import LinkedRun
-from rowlock_operator.intake.seen import ObjectKey
 from rowlock_operator.kube.errors import CRDsMissing
+from rowlock_operator.kube.resources import ObjectKey
 
 _ENDED = frozenset({Phase.SUCCEEDED.value, Phase.FAILED.value, Phase.CANCELLED.value})
 #: So many at once are always believed: a percentage of few runs says nothing.

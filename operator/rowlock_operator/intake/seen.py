@@ -8,20 +8,9 @@ from typing import Any
 
 from rowlock.states import ConditionType
 from rowlock_operator.kube.conditions import holds
+from rowlock_operator.kube.resources import ObjectKey
 
 _NOTHING: Mapping[str, Any] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectKey:
-    """Which object: a name can be used again, a uid never."""
-
-    namespace: str
-    name: str
-    uid: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)

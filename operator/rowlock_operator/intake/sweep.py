@@ -23,10 +23,10 @@ from rowlock_operator.intake.departures import Departures
 from rowlock_operator.intake.inbox import Inbox
 from rowlock_operator.intake.recall import UNFINISHED
 from rowlock_operator.intake.repairs import Findings, Listed, compare, listed_in
-from rowlock_operator.intake.seen import ObjectKey, seen_from
+from rowlock_operator.intake.seen import seen_from
 from rowlock_operator.kube.client import TABLE, KubeClient
 from rowlock_operator.kube.errors import NotFound
-from rowlock_operator.kube.resources import AGENT_RUNS
+from rowlock_operator.kube.resources import AGENT_RUNS, ObjectKey
 from rowlock_operator.mirror.noticeboard import NoticeBoard
 from rowlock_operator.mirror.notices import EndNotice
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rowlock.states import WaitReason
-from rowlock_operator.intake.seen import ObjectKey
-from rowlock_operator.kube.resources import AGENTS
+from rowlock_operator.kube.resources import AGENTS, ObjectKey
 
 _MOST = 100_000
 

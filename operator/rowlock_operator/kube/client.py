@@ -26,6 +26,8 @@ from rowlock_operator.kube.session import open_session
 
 #: Ask for metadata alone: the answer to a status write is not needed in full.
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+#: The same for a list.
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 #: Ask for the columns of `kubectl get` and the metadata of each row.
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 

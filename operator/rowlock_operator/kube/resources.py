@@ -43,6 +43,18 @@ class Resource:
         return "/".join(parts)
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectKey:
+    """Which object: a name can be used again, a uid never."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
 AGENT_RUNS = Resource(names.GROUP, names.VERSION, names.AGENT_RUNS, "AgentRun")
 AGENTS = Resource(names.GROUP, names.VERSION, names.AGENTS, "Agent")
 WORKER_POOLS = Resource(names.GROUP, names.VERSION, names.WORKER_POOLS, "WorkerPool")

@@ -10,7 +10,7 @@ import structlog
 from rowlock.clock import Clock, SystemClock
 from rowlock.errors import ConfigurationError, RowlockError
 from rowlock.store.connection import Connection
-from rowlock_operator.kube.client import METADATA_ONLY, KubeClient
+from rowlock_operator.kube.client import METADATA_LIST, METADATA_ONLY, KubeClient
 from rowlock_operator.kube.errors import CRDsMissing, Denied, NotFound
 from rowlock_operator.kube.resources import AGENT_RUNS, AGENTS, NAMESPACES, WORKER_POOLS
 from rowlock_operator.lifecycle.loops import backoff
@@ -97,6 +97,3 @@ async def cluster_id(client: KubeClient, given: str) -> str:
             " grant it, or set ROWLOCK_CLUSTER_ID to a name of this cluster that never changes"
         ) from None
     return str(item["metadata"]["uid"])
-
-
-METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"

@@ -19,9 +19,8 @@ from rowlock.states import (
     FinalStatus,
 )
 from rowlock.store.types import Change, RunSnapshot
-from rowlock_operator.intake.seen import ObjectKey
 from rowlock_operator.kube.conditions import micro_timestamp
-from rowlock_operator.kube.resources import AGENT_RUNS, EVENTS
+from rowlock_operator.kube.resources import AGENT_RUNS, EVENTS, ObjectKey
 from rowlock_operator.kube.text import cut
 from rowlock_operator.mirror import leases
 from rowlock_operator.mirror.conditions import verdict

@@ -20,11 +20,10 @@ import structlog
 
 from rowlock.states import ConditionType
 from rowlock_operator import metrics as m
-from rowlock_operator.intake.seen import ObjectKey
 from rowlock_operator.kube.client import KubeClient
 from rowlock_operator.kube.conditions import holds
 from rowlock_operator.kube.errors import Conflict, Invalid, KubeError, NotFound, Rejected
-from rowlock_operator.kube.resources import AGENT_RUNS
+from rowlock_operator.kube.resources import AGENT_RUNS, ObjectKey
 
 log = structlog.get_logger(__name__)
 

@@ -20,8 +20,8 @@ from rowlock.store import changes as store
 from rowlock.store.connection import Connection
 from rowlock.store.types import Change, RunId, RunSnapshot
 from rowlock_operator import metrics as m
-from rowlock_operator.intake.seen import ObjectKey
 from rowlock_operator.kube.errors import KubeError
+from rowlock_operator.kube.resources import ObjectKey
 from rowlock_operator.mirror.announcements import announcement
 from rowlock_operator.mirror.announcer import Announcer
 from rowlock_operator.mirror.backlog import Backlog, Entry

@@ -11,8 +11,8 @@ from typing import Any
 import structlog
 
 from rowlock.clock import Clock, SystemClock
-from rowlock_operator.intake.seen import ObjectKey
 from rowlock_operator.kube.errors import KubeError
+from rowlock_operator.kube.resources import ObjectKey
 from rowlock_operator.mirror.desk import Shown, StatusDesk
 from rowlock_operator.mirror.notices import Notice, notice_status
 

@@ -13,11 +13,16 @@ from typing import Any
 import msgspec
 
 from rowlock_operator.api.workerpool import WorkerPoolSpec
-from rowlock_operator.intake.seen import ObjectKey
 from rowlock_operator.kube.client import KubeClient
 from rowlock_operator.kube.errors import NotFound
 from rowlock_operator.kube.ownstatus import FIELD_MANAGER
-from rowlock_operator.kube.resources import DEPLOYMENTS, DISRUPTION_BUDGETS, PODS, Resource
+from rowlock_operator.kube.resources import (
+    DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
+    PODS,
+    ObjectKey,
+    Resource,
+)
 from rowlock_operator.kube.specs import labels
 from rowlock_operator.kube.specs.deployment import (
     PoolIdentity,

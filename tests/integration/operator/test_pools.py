@@ -106,7 +106,7 @@ async def test_a_foreign_deployment_is_not_touched(stage: Stage) -> None:
         return states(status).get("Ready") == "False/DeploymentNotOwned"
 
     await eventually(refused, "Ready=False/DeploymentNotOwned")
-    found = await stage.get(DEPLOYMENTS, "rowlock-default")
+    found = await stage.existing(DEPLOYMENTS, "rowlock-default")
     assert found["spec"]["template"]["spec"]["containers"][0]["image"] == "theirs"
     assert "ownerReferences" not in found["metadata"]
     stage.kubectl("delete", "deployment", "rowlock-default")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,44 +21,34 @@ PAGE = ROOT / "docs" / "how-to" / "run-the-operator.md"
 
 def documented() -> list[dict[str, Any]]:
     """Return the manifests of the page."""
-    return [
-        yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.S)
-    ]
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return [yaml.safe_load(block) for block in blocks]
 
 
-def limited(stage: Stage) -> Path:
-    """Make a service account with the documented rights, and return its kubeconfig."""
+@pytest.fixture(name="limited")
+def limited_fixture(stage: Stage) -> Iterator[Path]:
+    """Kubeconfig of a service account with the documented rights."""
     role, cluster_role = documented()
-    name = f"rowlock-{uuid.uuid4().hex[:8]}"
-    cluster_role["metadata"]["name"] = name
-    account = f"{stage.namespace}:operator"
+    name = cluster_role["metadata"]["name"] = f"rowlock-{uuid.uuid4().hex[:8]}"
+    subject = f"--serviceaccount={stage.namespace}:operator"
     stage.kubectl("create", "serviceaccount", "operator")
     for manifest in (role, cluster_role):
-        stage.cluster.kubectl(
-            "-n", stage.namespace, "apply", "-f", "-", input=yaml.safe_dump(manifest)
-        )
-    stage.kubectl(
-        "create",
-        "rolebinding",
-        "operator",
-        "--role=rowlock-operator",
-        f"--serviceaccount={account}",
-    )
-    stage.kubectl(
-        "create", "clusterrolebinding", name, f"--clusterrole={name}", f"--serviceaccount={account}"
-    )
-    token = stage.kubectl("create", "token", "operator").strip()
+        text = yaml.safe_dump(manifest)
+        stage.cluster.kubectl("-n", stage.namespace, "apply", "-f", "-", input=text)
+    stage.kubectl("create", "rolebinding", "operator", "--role=rowlock-operator", subject)
+    stage.kubectl("create", "clusterrolebinding", name, f"--clusterrole={name}", subject)
     config = yaml.safe_load(stage.cluster.kubeconfig.read_text())
+    token = stage.kubectl("create", "token", "operator").strip()
     config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
     path = stage.folder / "limited.kubeconfig"
     path.write_text(yaml.safe_dump(config))
-    return path
+    yield path
+    stage.kubectl("delete", "clusterrolebinding,clusterrole", name)
 
 
-async def test_the_documented_rights_are_enough(stage: Stage) -> None:
-    config = limited(stage)
+async def test_the_documented_rights_are_enough(stage: Stage, limited: Path) -> None:
     await stage.basics()
-    operator = await stage.operator("--kubeconfig", str(config))
+    operator = await stage.operator("--kubeconfig", str(limited))
     await stage.create(CONFIG_MAPS, "tasks", data={"one": "1"})
     await stage.run("limited", input={"configMapKeyRef": {"name": "tasks", "key": "one"}})
     first, second = await stage.worker("worker-a"), await stage.worker("worker-b")
@@ -83,14 +74,15 @@ async def test_the_documented_rights_are_enough(stage: Stage) -> None:
     assert await operator.stop() == 0
 
 
-async def test_a_missing_right_to_one_input_holds_up_nobody_else(stage: Stage) -> None:
-    config = limited(stage)
+async def test_a_missing_right_to_one_input_holds_up_nobody_else(
+    stage: Stage, limited: Path
+) -> None:
     stage.kubectl(
         "patch", "role", "rowlock-operator", "--type=json", "-p",
         '[{"op": "remove", "path": "/rules/2"}]',
     )  # fmt: skip
     await stage.basics()
-    await stage.operator("--kubeconfig", str(config))
+    await stage.operator("--kubeconfig", str(limited))
     await stage.run("needy", input={"configMapKeyRef": {"name": "tasks", "key": "one"}})
     await stage.run("modest")
     await stage.shows("modest", reason="WaitingForWorker")

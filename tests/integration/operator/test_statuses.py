@@ -11,8 +11,7 @@ from rowlock.states import FinalStatus
 from rowlock.store import changes
 from rowlock_operator import metrics as m
 from rowlock_operator.api.agentrun_status import AgentRunStatus
-from rowlock_operator.intake.seen import ObjectKey
-from rowlock_operator.kube.resources import AGENT_RUNS
+from rowlock_operator.kube.resources import AGENT_RUNS, ObjectKey
 from rowlock_operator.mirror.desk import Build, Shown, StatusDesk
 from rowlock_operator.mirror.fit import MAX_STATUS_BYTES
 from tests.operators import (  # noqa: F401
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.cluster
 async def test_a_namesake_never_gets_the_status_of_its_forerunner(stage: Stage) -> None:
     desk = StatusDesk(stage.client, m.Metrics())
     await stage.run("same")
-    old = (await stage.get(AGENT_RUNS, "same"))["metadata"]
+    old = (await stage.existing(AGENT_RUNS, "same"))["metadata"]
     key = ObjectKey(stage.namespace, "same", old["uid"])
     desk.note(key, generation=1, version=old["resourceVersion"], status={})
     stage.kubectl("delete", "arun", "same")
@@ -57,7 +56,7 @@ async def test_a_deleted_and_recreated_run_is_a_new_run(stage: Stage) -> None:
 
 async def test_two_desks_never_overwrite_what_the_other_wrote_later(stage: Stage) -> None:
     await stage.run("shared")
-    meta = (await stage.get(AGENT_RUNS, "shared"))["metadata"]
+    meta = (await stage.existing(AGENT_RUNS, "shared"))["metadata"]
     key = ObjectKey(stage.namespace, "shared", meta["uid"])
     slow, quick = (StatusDesk(stage.client, m.Metrics()) for _ in range(2))
     for desk in (slow, quick):
@@ -79,7 +78,7 @@ async def test_two_desks_never_overwrite_what_the_other_wrote_later(stage: Stage
 async def test_a_status_that_breaks_the_schema_is_parked(stage: Stage) -> None:
     desk = StatusDesk(stage.client, m.Metrics())
     await stage.run("odd")
-    meta = (await stage.get(AGENT_RUNS, "odd"))["metadata"]
+    meta = (await stage.existing(AGENT_RUNS, "odd"))["metadata"]
     key = ObjectKey(stage.namespace, "odd", meta["uid"])
     assert await desk.show(key, lambda _before: {"phase": "Dancing"}) is Shown.PARKED
     assert await stage.status("odd") == {}
