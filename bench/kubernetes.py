@@ -5,7 +5,7 @@
 It starts a control plane, a PostgreSQL and the operator of its own, creates the runs as fast as
 the API server takes them, and waits until every one shows Succeeded.
 `stub` claims and ends runs straight through the store, so that the operator is what is measured;
-`real` is a `rowlock worker` that runs `bench.instant:agent`.
+`real` is a `rowlock worker` that runs `bench.agents.instant:agent`.
 KUBECONFIG is not used: a load never lands in a cluster by accident. Name one with --kubeconfig.
 """
 
@@ -244,7 +244,7 @@ async def measure(options: argparse.Namespace, dsn: str, cluster: Cluster) -> Fi
             await create(
                 client, WORKER_POOLS, "default", pool | {"autoscaling": {"minReplicas": 0}}
             )
-            await create(client, AGENTS, "instant", {"entrypoint": "bench.instant:agent"})
+            await create(client, AGENTS, "instant", {"entrypoint": "bench.agents.instant:agent"})
             for operator in operators:
                 await operator.ready()
             return await load_once(options, operators, client)
