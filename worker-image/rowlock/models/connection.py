@@ -91,8 +91,8 @@ class Connection(asyncio.Protocol):
         self._ended: asyncio.Future[None] | None = None
         self._first_byte = self._between = self._heard = 0.0
         self._answered = self._headed = self._bodied = False
-        self._complete = self._keep_alive = self._streaming = self._on_tick = False
-        self._paused = self._queued = False
+        self._complete = self._keep_alive = self._surplus = False
+        self._streaming = self._on_tick = self._paused = self._queued = False
 
     # What the owner calls.
 
@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
         self._heard = self._loop.time()
         self._headers = {}
         self._answered = self._headed = self._bodied = False
-        self._complete = self._streaming = self._on_tick = False
+        self._complete = self._surplus = self._streaming = self._on_tick = False
 
     def _forget(self) -> None:
         """Let go of the exchange; the message's end may still be on its way."""
@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
         self._resume()
         if not self._complete:
             self._timer = self._loop.call_later(_TRAILING_SECONDS, self.close)
-        elif self._keep_alive:
+        elif self._keep_alive and not self._surplus:
             self._owner.keep(self)
         else:
             self.close()
@@ -255,23 +255,31 @@ class Connection(asyncio.Protocol):
 
     # What the parser calls.
 
+    def on_message_begin(self) -> None:
+        """Note what nobody has asked for: it is not read, and the connection ends."""
+        self._surplus = self._complete
+
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header; the last one of a name wins."""
-        self._headers[name.lower()] = value
+        if not self._surplus:
+            self._headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
         """Tell the sink, unless this is only the announcement of an answer."""
         status = self._parser.get_status_code()
-        if status >= 200 and self._sink is not None:
+        if status >= 200 and self._sink is not None and not self._surplus:
             self._headed = True
             self._streaming = self._sink.head(status, self._headers)
 
     def on_body(self, data: bytes) -> None:
         """Keep a piece; all of a read go to the sink together."""
-        self._bodies.append(data)
+        if not self._surplus:
+            self._bodies.append(data)
 
     def on_message_complete(self) -> None:
         """Note the end; whether another message may follow can only be asked here."""
+        if self._surplus:
+            return
         if self._parser.get_status_code() >= 200:
             self._complete = True
             self._keep_alive = self._parser.should_keep_alive()

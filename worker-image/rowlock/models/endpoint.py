@@ -19,7 +19,7 @@ URL_VARIABLE = "OPENAI_BASE_URL"
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
 #: What a server has masked itself still shows the first and last characters of a key.
-_MASKED = re.compile(r"\S*\*{3,}\S*")
+_MASK = "***"
 _SHORTEST_SECRET = 6
 _OURS = {"host", "content-length", "content-type", "transfer-encoding", "connection"}
 
@@ -87,7 +87,9 @@ class Endpoint:
         """Return what a server said without the key and the headers that it may have quoted."""
         for secret in self._secrets:
             text = text.replace(secret, "…")
-        return _MASKED.sub("…", text)
+        if _MASK not in text:
+            return text
+        return " ".join("…" if _MASK in word else word for word in text.split())
 
 
 def checked_key(api_key: str | None, variable: str, *, owner: str) -> str:

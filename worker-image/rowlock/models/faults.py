@@ -30,6 +30,8 @@ Redact = Callable[[str], str]
 
 _AGAIN = {408, 409, 425, 429}
 _MAX_MESSAGE = 400
+#: A page is looked at so far: what people may want to read stands at its beginning.
+_MAX_PAGE = 8192
 _TAG = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
 
@@ -47,11 +49,11 @@ def from_status(
     redact
         Takes out of a text what nobody may read.
     """
-    said = message(body)
+    said = message(body, redact=redact)
     if 300 <= status < 400:
         where = headers.get(b"location", b"elsewhere").decode("latin-1")
         said = f"it redirects to {where}; a request carries a key and follows nobody"
-    said = cut(redact(said), _MAX_MESSAGE)
+    said = cut(redact(said), _MAX_MESSAGE)  # a location may hold secrets, too
     text = f"the model's server answered {_named(status)}" + (f": {said}" if said else "")
     if status in _AGAIN or status >= 500:
         return ModelUnavailable(text, retry_after=retry_after(headers))
@@ -89,12 +91,13 @@ def retry_after(headers: Headers, *, now: Callable[[], float] = time.time) -> fl
     return max(0.0, until - (now() if server_now is None else server_now))
 
 
-def message(body: bytes) -> str:
+def message(body: bytes, *, redact: Redact) -> str:
     """Return what an error's body says to a person: JSON's message, else its text, in one line."""
     try:
         found = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return _one_line(_TAG.sub(" ", body.decode("utf-8", "replace")))
+        page = redact(body.decode("utf-8", "replace"))
+        return _one_line(_TAG.sub(" ", page[:_MAX_PAGE]))
     if isinstance(found, list) and found:
         found = found[0]
     if isinstance(found, dict):

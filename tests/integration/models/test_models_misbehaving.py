@@ -423,7 +423,7 @@ async def test_drops_that_keep_coming_are_ended_by_the_turns_limit() -> None:
         await exchange.stream()
         while not exchange.writer.is_closing():
             await exchange.chunk(b": ping\n\n")
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
 
     with pytest.raises(ModelUnavailable, match="no whole answer within"):
         await ask(answer, timeouts=ModelTimeouts(turn=0.2, between=0.1))
@@ -601,5 +601,7 @@ async def test_plain_text_behind_a_tls_url() -> None:
     """No handshake, no request."""
     async with serving(servers.speech("Hello you")) as server:
         server.secure = True
-        with pytest.raises(ModelUnavailable, match="no connection to localhost"):
-            await model(server).turn(request())
+        impatient = model(server, timeouts=ModelTimeouts(connect=0.1))
+        with pytest.raises(ModelUnavailable, match="localhost:.* was not connected to"):
+            await impatient.turn(request())
+        assert server.seen == []
