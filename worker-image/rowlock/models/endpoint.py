@@ -120,11 +120,11 @@ def checked_url(base_url: str | None) -> str:
 
 
 def _split(base_url: str) -> SplitResult:
-    parts = urlsplit(base_url)
     try:
+        parts = urlsplit(base_url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        good = False
+        parts, good = urlsplit(""), False
     if not good or not (base_url.isascii() and base_url.isprintable()) or " " in base_url:
         raise AgentDefinitionError(
             "base_url must look like https://host/v1, up to and without /chat/completions."
