@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -61,11 +62,7 @@ def test_events_do_not_depend_on_how_they_are_cut(
     places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     events = Events()
 
-    found = [
-        event
-        for a, b in zip(places, places[1:], strict=False)
-        for event in events.feed(stream[a:b])
-    ]
+    found = [event for a, b in pairwise(places) for event in events.feed(stream[a:b])]
 
     assert found + events.rest() == data
 
@@ -213,7 +210,7 @@ def test_streams_that_begin_together_spread_over_the_tick() -> None:
 
     assert max(rounds.values()) <= share(1000) < 250
     assert all(len(stream.at) == 5 for stream in streams)
-    gaps = [b - a for stream in streams for a, b in zip(stream.at, stream.at[1:], strict=False)]
+    gaps = [b - a for stream in streams for a, b in pairwise(stream.at)]
     assert min(gaps) >= LONGEST_SECONDS * 0.99
 
 

@@ -1,4 +1,4 @@
-"""`ChatAgent` with `OpenAIChat` and a real server: what goes wrong on the wire, the run survives."""
+"""`ChatAgent` with `OpenAIChat` and a real server: a run survives what goes wrong on the wire."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_what_may_pass_is_asked_again(fault: Answer, wait: float | None) -
 async def test_a_server_that_stays_away_fails_the_attempt() -> None:
     """After five tries, with what it said last."""
     async with serving(plain("503 Service Unavailable", b'{"error":"overloaded"}')) as server:
-        with pytest.raises(StepFailed, match="after 5 tries: ModelUnavailable.*503.*overloaded"):
+        with pytest.raises(StepFailed, match=r"after 5 tries: ModelUnavailable.*503.*overloaded"):
             await run_agent(chat(server), "go")
     assert len(server.seen) == 5
 
@@ -129,7 +129,7 @@ async def test_what_will_not_pass_fails_at_once() -> None:
     journal = MemoryJournal()
     words = b'{"error": {"message": "Incorrect API key provided: %b."}}' % KEY.encode()
     async with serving(plain("401 Unauthorized", words)) as server:
-        with pytest.raises(StepFailed, match="first try: ModelRefused.*401.*Incorrect API key"):
+        with pytest.raises(StepFailed, match=r"first try: ModelRefused.*401.*Incorrect API key"):
             await run_agent(chat(server), "go", journal=journal)
 
     assert len(server.seen) == 1

@@ -1,4 +1,4 @@
-"""`OpenAIChat` against a real server that misbehaves: each answer ends in a turn or in one error."""
+"""`OpenAIChat` against a real server that misbehaves: each answer is a turn or one error."""
 
 from __future__ import annotations
 
@@ -248,13 +248,13 @@ async def test_an_error_body_may_come_in_any_framing(framing: str) -> None:
 
 async def test_a_redirect_is_not_followed() -> None:
     """The key stays here; the message says where the server would send it."""
-    with pytest.raises(ModelRefused, match="redirects to https://elsewhere.test/v1"):
+    with pytest.raises(ModelRefused, match=r"redirects to https://elsewhere.test/v1"):
         await ask(plain("307 Temporary Redirect", b"", "Location: https://elsewhere.test/v1"))
 
 
 async def test_a_web_page_is_no_model() -> None:
     """Status 200 does not make it one."""
-    with pytest.raises(ModelRefused, match="text/html and not with a stream.*base_url"):
+    with pytest.raises(ModelRefused, match=r"text/html and not with a stream.*base_url"):
         await ask(plain("200 OK", b"<html>Welcome", kind="text/html"))
 
 
@@ -434,7 +434,7 @@ async def test_nobody_to_connect_to() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     gone = OpenAIChat("m", base_url=f"http://127.0.0.1:{port}", api_key="")
-    with pytest.raises(ModelUnavailable, match=f"no connection to 127.0.0.1:{port}"):
+    with pytest.raises(ModelUnavailable, match=rf"no connection to 127\.0\.0\.1:{port}"):
         await gone.turn(request())
 
 
@@ -446,7 +446,7 @@ async def test_a_connection_has_its_limit(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", never)
     lost = OpenAIChat("m", base_url="http://h", api_key="", timeouts=ModelTimeouts(connect=0.05))
-    with pytest.raises(ModelUnavailable, match="h:80 was not connected to within 0.05 s"):
+    with pytest.raises(ModelUnavailable, match=r"h:80 was not connected to within 0\.05 s"):
         await lost.turn(request())
 
 
@@ -592,7 +592,7 @@ async def test_tls_is_spoken_and_kept(secure: servers.ModelServer) -> None:
 
 async def test_a_certificate_must_be_trusted(secure: servers.ModelServer) -> None:
     """The key is not sent to anybody else."""
-    with pytest.raises(ModelRefused, match="certificate of localhost.* is not trusted: self"):
+    with pytest.raises(ModelRefused, match=r"certificate of localhost.* is not trusted: self"):
         await model(secure).turn(request())
     assert secure.seen == []
 
@@ -602,6 +602,6 @@ async def test_plain_text_behind_a_tls_url() -> None:
     async with serving(servers.speech("Hello you")) as server:
         server.secure = True
         impatient = model(server, timeouts=ModelTimeouts(connect=0.1))
-        with pytest.raises(ModelUnavailable, match="localhost:.* was not connected to"):
+        with pytest.raises(ModelUnavailable, match=r"localhost:.* was not connected to"):
             await impatient.turn(request())
         assert server.seen == []
