@@ -10,11 +10,11 @@ import httptools
 from rowlock.errors import ModelUnavailable
 from rowlock.models.endpoint import Origin
 from rowlock.models.faults import Cut
+from rowlock.models.message import Message
 from rowlock.models.tick import Tick
 
 #: What nobody watches is decoded in blocks of this size, so that it takes little memory.
 _BLOCK_BYTES = 65_536
-_MAX_HEAD_BYTES = 65_536
 #: A chunked message cannot end in any other way.
 _END = b"\r\n\r\n"
 _DONE = b"[DONE]"
@@ -81,17 +81,14 @@ class Connection(asyncio.Protocol):
         self._owner = owner
         self._transport: asyncio.Transport | None = None
         self._socket: asyncio.Transport | None = None
-        self._parser = httptools.HttpResponseParser(self)
+        self._message = Message(self._begun)
         self._pending: list[bytes] = []
         self._pending_bytes = 0
-        self._bodies: list[bytes] = []
-        self._headers: dict[bytes, bytes] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._sink: Sink | None = None
         self._ended: asyncio.Future[None] | None = None
         self._first_byte = self._between = self._heard = 0.0
-        self._answered = self._headed = self._bodied = False
-        self._complete = self._keep_alive = self._surplus = False
+        self._answered = self._bodied = False
         self._streaming = self._on_tick = self._paused = self._queued = False
 
     # What the owner calls.
@@ -147,9 +144,8 @@ class Connection(asyncio.Protocol):
         self._sink = sink
         self._first_byte, self._between = first_byte, between
         self._heard = self._loop.time()
-        self._headers = {}
-        self._answered = self._headed = self._bodied = False
-        self._complete = self._surplus = self._streaming = self._on_tick = False
+        self._answered = self._bodied = self._streaming = self._on_tick = False
+        self._message.begin()
 
     def _forget(self) -> None:
         """Let go of the exchange; the message's end may still be on its way."""
@@ -161,9 +157,9 @@ class Connection(asyncio.Protocol):
         if not self.open:
             return
         self._resume()
-        if not self._complete:
+        if not self._message.complete:
             self._timer = self._loop.call_later(_TRAILING_SECONDS, self.close)
-        elif self._keep_alive and not self._surplus:
+        elif self._message.keep_alive:
             self._owner.keep(self)
         else:
             self.close()
@@ -172,7 +168,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Keep what came, and decode it if that cannot wait."""
-        if self._ended is None and (self._complete or not self._answered):
+        if self._ended is None and (self._message.complete or not self._answered):
             self.close()  # nobody has asked anything
             return
         self._answered = True
@@ -195,10 +191,10 @@ class Connection(asyncio.Protocol):
             self._parse()
         if self._timer is not None:
             self._timer.cancel()
-        if not self._headed or not self._until_eof() or error is not None:
-            self._fail(self._cut(error))
-        else:
+        if self._message.ends_with_connection and error is None:
             self._end()
+        else:
+            self._fail(self._cut(error))
 
     def _cut(self, error: Exception | None) -> Cut:
         cause = f": {type(error).__name__}: {error}" if error else ""
@@ -253,38 +249,9 @@ class Connection(asyncio.Protocol):
             self._on_tick = False
             self._tick.streams -= 1
 
-    # What the parser calls.
-
-    def on_message_begin(self) -> None:
-        """Note what nobody has asked for: it is not read, and the connection ends."""
-        self._surplus = self._complete
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header; the last one of a name wins."""
-        if not self._surplus:
-            self._headers[name.lower()] = value
-
-    def on_headers_complete(self) -> None:
-        """Tell the sink, unless this is only the announcement of an answer."""
-        status = self._parser.get_status_code()
-        if status >= 200 and self._sink is not None and not self._surplus:
-            self._headed = True
-            self._streaming = self._sink.head(status, self._headers)
-
-    def on_body(self, data: bytes) -> None:
-        """Keep a piece; all of a read go to the sink together."""
-        if not self._surplus:
-            self._bodies.append(data)
-
-    def on_message_complete(self) -> None:
-        """Note the end; whether another message may follow can only be asked here."""
-        if self._surplus:
-            return
-        if self._parser.get_status_code() >= 200:
-            self._complete = True
-            self._keep_alive = self._parser.should_keep_alive()
-        else:
-            self._headers = {}
+    def _begun(self, status: int, headers: dict[bytes, bytes]) -> None:
+        if self._sink is not None:
+            self._streaming = self._sink.head(status, headers)
 
     # Inside.
 
@@ -293,38 +260,32 @@ class Connection(asyncio.Protocol):
         self._pending.clear()
         self._pending_bytes = 0
         try:
-            self._parser.feed_data(data)
+            body = self._message.feed(data)
         except httptools.HttpParserError as error:
             self._fail(ModelUnavailable(f"the model's server does not speak HTTP/1.1: {error}"))
             self.close()
             return
-        self._hand_over()
+        self._hand_over(body)
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, body: bytes) -> None:
         enough = False
-        bodies, self._bodies = self._bodies, []
         if self._sink is None:
-            if self._complete and self._ended is None:
+            if self._message.complete and self._ended is None:
                 self._forget()
             return
-        if bodies:
+        if body:
             if not self._bodied:
                 self._bodied = True
                 self._watch()
             try:
-                enough = self._sink.body(bodies[0] if len(bodies) == 1 else b"".join(bodies))
+                enough = self._sink.body(body)
             except Exception as error:  # raised in the turn that it belongs to
                 self._fail(error)
                 return
             if self._streaming and not self._on_tick and self._sink.begun:
                 self._on()
-        if enough or self._complete:
+        if enough or self._message.complete:
             self._end()
-
-    def _until_eof(self) -> bool:
-        """Tell whether the body ends with the connection."""
-        headers = self._headers
-        return b"content-length" not in headers and b"transfer-encoding" not in headers
 
     def _end(self) -> None:
         if self._ended is not None and not self._ended.done():
