@@ -24,6 +24,7 @@ from rowlock import (
     Usage,
 )
 from rowlock.agents.messages import system_message, user_message
+from rowlock.models import pool
 from tests import model_servers as servers
 from tests.model_servers import DONE, Answer, Exchange, delta, event, plain, raw, serving
 
@@ -569,6 +570,35 @@ async def test_an_announcement_before_the_answer_is_skipped() -> None:
     hint = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
     body = b"".join(servers.said("Hello you")) + servers.usage() + DONE
     assert await ask(raw(hint + CHUNKED + chunk(body) + b"0\r\n\r\n")) == GOOD
+
+
+async def test_a_connection_that_nobody_uses_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a server or a firewall forgets it."""
+    monkeypatch.setattr(pool, "_IDLE_SECONDS", 0.05)
+    gone = asyncio.Event()
+    async with serving(then_gone(gone)) as server:
+        assert await model(server).turn(request()) == GOOD
+        await gone.wait()
+
+
+async def test_connections_end_with_their_loop() -> None:
+    """Nobody has to close a client."""
+    gone = asyncio.Event()
+    async with serving(then_gone(gone)) as server:
+        turn = model(server).turn(request())
+        assert await asyncio.to_thread(asyncio.run, turn) == GOOD
+        await gone.wait()
+
+
+def then_gone(gone: asyncio.Event) -> Answer:
+    """Return a good answer that tells when the client has left after it."""
+
+    async def answer(exchange: Exchange) -> None:
+        await servers.speech("Hello you")(exchange)
+        await exchange.gone()
+        gone.set()
+
+    return answer
 
 
 # TLS.
