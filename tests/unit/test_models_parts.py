@@ -214,6 +214,21 @@ def test_streams_that_begin_together_spread_over_the_tick() -> None:
     assert min(gaps) >= LONGEST_SECONDS * 0.99
 
 
+def test_a_loop_that_is_late_serves_all_that_wait() -> None:
+    """Else a thousand streams would need five rounds of a loop that has no time for them."""
+    loop = StillLoop()
+    tick = Tick(loop)  # type: ignore[arg-type]
+    streams = [Listener(loop, 1) for _ in range(1000)]
+    tick.streams = 1000
+    for stream in streams:
+        tick.wait(stream)
+    late, callback = loop.timers.pop(0)
+    loop.now = late + 0.5
+    callback()
+
+    assert all(stream.at == [loop.now] for stream in streams)
+
+
 # A connection, without a network.
 
 

@@ -30,9 +30,15 @@ def slice_seconds(streams: int) -> float:
     return max(period(streams) / _SLICES, SHORTEST_SECONDS)
 
 
-def share(streams: int) -> int:
-    """Return how many streams a round may serve: up to twice the even share, then they spread."""
-    return 1 + int(2 * streams * slice_seconds(streams) / period(streams))
+def share(streams: int, late: float = 0.0) -> int:
+    """Return how many streams a round may serve: up to twice the even share, then they spread.
+
+    Parameters
+    ----------
+    late
+        Seconds by which the round comes too late; it makes up for those that should have been.
+    """
+    return 1 + int(2 * streams * (slice_seconds(streams) + late) / period(streams))
 
 
 class Paced(Protocol):
@@ -57,24 +63,28 @@ class Tick:
         self._loop = loop
         self._queue: deque[tuple[float, Paced]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._at = 0.0
 
     def wait(self, stream: Paced) -> None:
         """Give `stream` a turn, one period from now."""
         self._queue.append((self._loop.time() + period(self.streams), stream))
         if self._timer is None:
-            self._timer = self._loop.call_at(self._queue[0][0], self.turn)
+            self._set(self._queue[0][0])
 
     def turn(self) -> None:
         """Serve those that are due, and set the timer for the next round."""
         self._timer = None
         now, queue = self._loop.time(), self._queue
         following = now + period(self.streams)
-        for _ in range(min(share(self.streams), len(queue))):
+        for _ in range(min(share(self.streams, now - self._at), len(queue))):
             if queue[0][0] > now:
                 break
             stream = queue.popleft()[1]
             if stream.read_on():
                 queue.append((following, stream))
         if queue and self._timer is None:
-            due = max(queue[0][0], now + slice_seconds(self.streams))
-            self._timer = self._loop.call_at(due, self.turn)
+            self._set(max(queue[0][0], now + slice_seconds(self.streams)))
+
+    def _set(self, at: float) -> None:
+        self._at = at
+        self._timer = self._loop.call_at(at, self.turn)
