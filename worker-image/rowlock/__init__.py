@@ -14,12 +14,15 @@ from rowlock.errors import (
     AgentError,
     InvalidInput,
     InvalidOutput,
+    ModelRefused,
+    ModelUnavailable,
     NonDeterministic,
     NotStarted,
     PermanentError,
     RowlockError,
     StepFailed,
 )
+from rowlock.models import ModelTimeouts, OpenAIChat, Prices
 
 __all__ = [
     "AgentDefinitionError",
@@ -28,12 +31,17 @@ __all__ = [
     "InvalidInput",
     "InvalidOutput",
     "Model",
+    "ModelRefused",
     "ModelRequest",
+    "ModelTimeouts",
     "ModelTurn",
+    "ModelUnavailable",
     "NonDeterministic",
     "NotStarted",
+    "OpenAIChat",
     "OutcomeUnknown",
     "PermanentError",
+    "Prices",
     "RowlockError",
     "Run",
     "StepFailed",

@@ -105,6 +105,10 @@ class Journal(Protocol):
         """Wait `seconds` between two tries; a drain or a cancel ends the task meanwhile."""
         ...
 
+    def watched(self) -> bool:
+        """Tell whether somebody looks at live text now."""
+        ...
+
     def publish(self, text: str) -> None:
         """Show `text` to whoever watches; never stored."""
         ...

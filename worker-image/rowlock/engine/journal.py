@@ -211,6 +211,10 @@ class RunJournal:
         if self._held and not self._flying:
             self._owner.yield_now()
 
+    def watched(self) -> bool:
+        """Tell that nobody does: a model need not decode for it."""
+        return False
+
     def publish(self, text: str) -> None:
         """Live text has no viewer in this process; it is never stored."""
 
