@@ -178,6 +178,8 @@ def _at_most_once(run: int, done: dict[str, Counter[str]], row: asyncpg.Record) 
 
 
 def _caps(evidence: Evidence) -> Iterator[str]:
+    if not evidence.held:
+        yield "the log of leases is empty"
     for row in evidence.held:
         if row["by_run"] > 1:
             yield f"a run of {row['name']} was held by {row['by_run']} workers at once"

@@ -64,6 +64,7 @@ def _set(where: Callable[[Evidence], Any], key: Any, value: Any) -> Callable[[Ev
         (_set(lambda e: e.ledger, 1, {}), "0 call ids, not 1"),
         (_set(lambda e: e.ledger[2]["transfer"], "2/transfer/1", 2), "only transfer 2 times"),
         (_set(lambda e: e.ledger, 2, {}), "and made 0"),
+        (lambda e: e.held.clear(), "log of leases is empty"),
         (_set(lambda e: e.held[0], "by_run", 2), "2 workers at once"),
         (_set(lambda e: e.held[0], "by_agent", 7), "its cap is 6"),
         (_set(lambda e: e.held[0], "by_key", 3), "a key of capped"),
