@@ -34,7 +34,8 @@ BEGIN
       -- SELECT ... FOR UPDATE asks for UPDATE on one column at least.
       'UPDATE (run_id) ON rowlock.run_ready, rowlock.run_backlog, rowlock.run_timer, rowlock.run_parked',
       'UPDATE (run_id, revision) ON rowlock.run_lease',
-      'INSERT, DELETE ON rowlock.wish',
+      'INSERT, UPDATE, DELETE ON rowlock.wish',
+      'UPDATE (one) ON rowlock.history_floor',
       'INSERT, UPDATE ON rowlock.approval, rowlock.worker, rowlock.worker_beat',
       'UPDATE ON rowlock.reaper'
     ] LOOP
