@@ -16,6 +16,7 @@ from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
 from rowlock.agents.codec import PlainCodec, TypedCodec, codec
+from rowlock.agents.questions import Rule
 from rowlock.agents.retry import Policy
 from rowlock.errors import AgentDefinitionError
 
@@ -56,9 +57,12 @@ class Declaration:
 class Declared:
     """A function that says itself what repeating it would do."""
 
-    def __init__(self, fn: Callable[..., Any], policy: Policy) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], policy: Policy, approval: Rule | None = None
+    ) -> None:
         self.fn = fn
         self.policy = policy
+        self.approval = approval
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from rowlock.agents.codec import Codec
+from rowlock.agents.protocol import Question
 from rowlock.agents.retry import Policy
 
 T = TypeVar("T")
@@ -26,6 +27,8 @@ class Work(Generic[T]):
         Its identity, and what its arguments were.
     fn, args, is_async
         What to call; a plain `def` runs in a thread.
+    question
+        What a person must answer before it may be done.
     """
 
     key: str
@@ -35,6 +38,7 @@ class Work(Generic[T]):
     codec: Codec[T]
     policy: Policy
     is_async: bool = True
+    question: Question | None = None
 
     async def call(self) -> Any:
         """Call the function once, within the policy's timeout.
