@@ -27,7 +27,8 @@ from rowlock.engine.prepared import Prepared, Revision
 from rowlock.engine.runner import Runner
 from rowlock.errors import StoreError
 from rowlock.metrics import Tally
-from rowlock.store.types import Claimed, Event, RevisionId, RunBody, RunId
+from rowlock.states import EventKind
+from rowlock.store.types import Answer, Claimed, Event, RevisionId, RunBody, RunId
 
 log = structlog.get_logger(__name__)
 
@@ -54,6 +55,10 @@ class Desk(Protocol):
 
     async def history(self, run_id: RunId) -> list[Event]:
         """Read all rows of a run."""
+        ...
+
+    async def answers(self, run_id: RunId) -> list[Answer]:
+        """Read what people answered to a run's questions."""
         ...
 
     async def revision(self, revision_id: RevisionId) -> Revision:
@@ -195,7 +200,8 @@ class Claimer:
     async def _prepare(self, run: Claimed, body: RunBody | None) -> Prepared:
         revision = await self._revision(run.revision_id)
         try:
-            return Prepared(run, revision, body, await self._history(run))
+            history = await self._history(run)
+            return Prepared(run, revision, body, history, answers=await self._answers(run, history))
         except _UNREADABLE as error:
             return Prepared(run, revision, body, unreadable=error)
 
@@ -203,6 +209,11 @@ class Claimer:
         if run.epoch == 1 and run.attempt == 1:
             return ()  # nobody can have written any
         return await self._patiently(partial(self._desk.history, run.run_id))
+
+    async def _answers(self, run: Claimed, history: Sequence[Event]) -> Sequence[Answer]:
+        if not any(event.kind is EventKind.PARKED for event in history):
+            return ()  # a question is asked by the statement that parks
+        return await self._patiently(partial(self._desk.answers, run.run_id))
 
     async def _revision(self, revision_id: RevisionId) -> Revision:
         known = self._revisions.get(revision_id)

@@ -78,6 +78,7 @@ class Host:
             clock=self._clock,
             load=self._load,
             max_result_bytes=self._boot.max_result_bytes,
+            park_seconds=self._boot.park_seconds,
         )
 
     def _load(self, prepared: Prepared) -> Agent:
@@ -87,6 +88,11 @@ class Host:
         """Somebody asked to cancel these runs."""
         for run_id, reason in runs:
             self._runner.cancel(RunId(run_id), reason)
+
+    def suspend(self, runs: Iterable[int]) -> None:
+        """Somebody asked to suspend these runs."""
+        for run_id in runs:
+            self._runner.suspend(RunId(run_id))
 
     def drain(self) -> None:
         """Leave when each run has reached a step boundary."""

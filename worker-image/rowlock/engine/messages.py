@@ -26,6 +26,8 @@ class Boot(msgspec.Struct, frozen=True, tag=True):
         What people see of it in events and logs.
     lease_seconds
         For how long PostgreSQL trusts it after a beat.
+    park_seconds
+        A shorter wait of a run is spent in the process.
     """
 
     database_url: str
@@ -38,12 +40,19 @@ class Boot(msgspec.Struct, frozen=True, tag=True):
     max_result_bytes: int
     log_format: str
     log_level: str
+    park_seconds: float = 5.0
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
     """Somebody asked to cancel these runs: (run, why)."""
 
     runs: list[tuple[int, str | None]]
+
+
+class Suspend(msgspec.Struct, frozen=True, tag=True):
+    """Somebody asked to suspend these runs."""
+
+    runs: list[int]
 
 
 class Drain(msgspec.Struct, frozen=True, tag=True):
@@ -65,7 +74,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     gauges: list[tuple[str, float]]
 
 
-ToLoop = Boot | Cancel | Drain | Stop | Fence
+ToLoop = Boot | Cancel | Suspend | Drain | Stop | Fence
 
 _encoder = msgspec.json.Encoder()
 _to_loop: msgspec.json.Decoder[ToLoop] = msgspec.json.Decoder(ToLoop)

@@ -32,6 +32,7 @@ from rowlock.engine.messages import (
     Drain,
     Fence,
     Stop,
+    Suspend,
     ToLoop,
     line,
     read_boot,
@@ -73,6 +74,8 @@ async def obey(reader: asyncio.StreamReader, host: Host) -> None:
 def _carry_out(message: ToLoop, host: Host) -> None:
     if isinstance(message, Cancel):
         host.cancel(message.runs)
+    elif isinstance(message, Suspend):
+        host.suspend(message.runs)
     elif isinstance(message, Drain):
         host.drain()
     elif isinstance(message, Stop):

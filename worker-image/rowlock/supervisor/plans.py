@@ -46,5 +46,6 @@ def _plan(settings: WorkerSettings, pool: PoolId, index: int, slots: int) -> Pla
         max_result_bytes=settings.max_result_bytes,
         log_format=settings.log_format,
         log_level=settings.log_level,
+        park_seconds=settings.park_seconds,
     )
     return Plan(worker, boot)
