@@ -7,20 +7,17 @@ An error that a person can mend is one line on stderr, without a traceback.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import sys
-from collections.abc import Iterator
 from importlib.metadata import version
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Literal
 
 import typer
 
-from rowlock import logs
-from rowlock.errors import ConfigurationError, RowlockError
+from rowlock import logs, run_commands
 from rowlock.settings import DatabaseSettings, WorkerSettings, load
 from rowlock.store import migrate as migrations
 from rowlock.supervisor.supervisor import Supervisor
+from rowlock.terminal import database_url, one_line_errors
 
 _EXAMPLES = """
 Durable AI-agent runs, checkpointed in PostgreSQL.
@@ -34,6 +31,10 @@ Examples:
   rowlock migrate                          create or update the schema
   rowlock worker --pool default            run a pool's agents, a process a core
   rowlock worker --processes 1 --slots 32  a small one, on a laptop
+  rowlock suspend 2531771558               hold a run; continue it, cancel it
+  rowlock approvals                        what waits for somebody's yes or no
+  rowlock approve 2531771558               say yes, if there is one question
+  rowlock retry 2531771558                 another attempt; finished steps stay
 """
 
 app = typer.Typer(
@@ -43,23 +44,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-
-@contextlib.contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Turn our errors into one line and an exit code."""
-    try:
-        yield
-    except ConfigurationError as error:
-        _fail(error, code=2)
-    except RowlockError as error:
-        _fail(error, code=1)
-
-
-def _fail(error: RowlockError, *, code: int) -> NoReturn:
-    text = " ".join(str(error).split())
-    sys.stderr.write(f"rowlock: {text}\n")
-    raise typer.Exit(code)
 
 
 def _version(asked: bool) -> None:
@@ -99,22 +83,6 @@ def migrate(
             typer.echo(json.dumps({"applied": applied}))
         else:
             typer.echo(f"{len(applied)} applied" if applied else "up to date")
-
-
-def database_url(settings: DatabaseSettings) -> str:
-    """Return the URL.
-
-    Raises
-    ------
-    ConfigurationError
-        It is not set.
-    """
-    url = settings.database_url.get_secret_value()
-    if not url:
-        raise ConfigurationError(
-            "ROWLOCK_DATABASE_URL is not set: postgresql://user:password@host:5432/name"
-        )
-    return url
 
 
 @app.command()
@@ -184,6 +152,9 @@ def worker(  # noqa: PLR0913, PLR0917  one parameter a flag
 
 async def _supervise(settings: WorkerSettings) -> int:
     return await Supervisor(settings).run()
+
+
+run_commands.register(app)
 
 
 def main() -> None:
