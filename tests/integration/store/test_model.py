@@ -22,12 +22,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from rowlock.states import EventKind, FenceReason, FinalStatus, Place
-from rowlock.store import intake, parking, redrive, work, workers
+from rowlock.states import Decision, EventKind, FenceReason, FinalStatus, Place
+from rowlock.store import approvals, intake, parking, redrive, work, workers
 from rowlock.store.types import (
     Claimed,
+    Deciding,
     Event,
     Final,
+    NewQuestion,
     Parked,
     Redriving,
     RunId,
@@ -53,6 +55,9 @@ class Run:
     holder: WorkerId | None = None
     wished: bool = False
     suspending: bool = False
+    #: What it parked for last, and its open question with the attempt that asks.
+    waits_for: str = ""
+    question: tuple[str, int] | None = None
     events: int = 0
     ended: dict[int, FinalStatus] = field(default_factory=dict)
     #: Its place in the shared queue, and in the backlog.
@@ -241,12 +246,13 @@ class StoreMachine(RuleBasedStateMachine):
             repeated = self.do(work.release(self.world.store, worker=hold.worker, runs=runs))
             assert repeated == {hold.run: Verdict.ALREADY_DONE}
 
-    @rule(hold=holds, waits=st.booleans(), again=st.booleans())
-    def park(self, hold: Hold, waits: bool, again: bool) -> None:
+    @rule(hold=holds, waits=st.sampled_from(["", "sleep", "approval"]), again=st.booleans())
+    def park(self, hold: Hold, waits: str, again: bool) -> None:
         model, held = self.runs[hold.run], self._holds(hold)
-        row = Parked(
-            hold.run, hold.epoch, model.events + 1, 0, ("sleep",) if waits else (), 3600.0, b"{}"
-        )
+        seq, wake_in = model.events + 1, 3600.0 if waits == "sleep" else None
+        asked = (NewQuestion(f"q{seq}", "d", "t", b"{}"),) if waits == "approval" else ()
+        reasons = (waits,) if waits else ()
+        row = Parked(hold.run, hold.epoch, seq, 0, reasons, wake_in, b"{}", asked)
         call = {"worker": hold.worker, "runs": [row]}
         verdict = self.do(parking.park(self.world.store, **call))[hold.run]
         assert (verdict is Verdict.DONE) == held
@@ -257,11 +263,34 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             model.events += 1
             self._leave_lease(model, Place.PARKED)
+            model.waits_for = waits
+            if asked:
+                model.question = (asked[0].step_key, model.attempt)
             if not (waits or model.suspending):
                 self._queue(model)
         if again:
             repeated = self.do(parking.park(self.world.store, **call))
             assert repeated == {hold.run: Verdict.ALREADY_DONE}
+
+    @rule(run=run_ids, decision=st.sampled_from([Decision.APPROVED, Decision.DENIED]))
+    def decide(self, run: RunId, decision: Decision) -> None:
+        model = self.runs[run]
+        if model.question is None:
+            return
+        key, attempt = model.question
+        decided = self.do(
+            approvals.decide(
+                self.world.store, run, step_key=key, digest="d", attempt=attempt,
+                decision=decision, by="ada",
+            )
+        )  # fmt: skip
+        open_ = model.place is not Place.FINAL and model.attempt == attempt
+        assert (decided.outcome is Deciding.DECIDED) == open_
+        if open_:
+            model.question = None
+            waits = model.waits_for == "approval" and model.place is Place.PARKED
+            if waits and not model.suspending:
+                self._queue(model)
 
     @rule(run=run_ids)
     def request_suspend(self, run: RunId) -> None:
@@ -328,7 +357,7 @@ class StoreMachine(RuleBasedStateMachine):
                 "UPDATE rowlock.run_parked SET wake_at = rowlock.now() WHERE wake_at IS NOT NULL"
             )
         )
-        parked = [m for m in self.runs.values() if m.place is Place.PARKED and not m.suspending]
+        parked = [m for m in self._in(Place.PARKED) if m.waits_for == "sleep" and not m.suspending]
         assert self.do(parking.wake_parked(self.world.store)) == len(parked)
         for model in parked:
             self._queue(model)
