@@ -155,7 +155,8 @@ class StoreMachine(RuleBasedStateMachine):
             for model in sorted(self._in(Place.READY), key=lambda run: run.urgency, reverse=True):
                 model.place, self.places = Place.BACKLOG, self.places + 1
                 model.wait = float("-inf") if model.epoch else -self.places
-        self._promote()
+        if limit != before:
+            self._promote()
 
     @rule()
     def promote(self) -> None:
