@@ -13,6 +13,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [
     "tutorial/first-agent.md",
+    "how-to/use-a-model.md",
     "how-to/write-a-tool.md",
     "how-to/approve-a-tool-call.md",
     "how-to/suspend-and-redrive.md",

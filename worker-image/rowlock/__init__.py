@@ -15,12 +15,15 @@ from rowlock.errors import (
     ApprovalDenied,
     InvalidInput,
     InvalidOutput,
+    ModelRefused,
+    ModelUnavailable,
     NonDeterministic,
     NotStarted,
     PermanentError,
     RowlockError,
     StepFailed,
 )
+from rowlock.models import ModelTimeouts, OpenAIChat, Prices
 
 __all__ = [
     "AgentDefinitionError",
@@ -30,12 +33,17 @@ __all__ = [
     "InvalidInput",
     "InvalidOutput",
     "Model",
+    "ModelRefused",
     "ModelRequest",
+    "ModelTimeouts",
     "ModelTurn",
+    "ModelUnavailable",
     "NonDeterministic",
     "NotStarted",
+    "OpenAIChat",
     "OutcomeUnknown",
     "PermanentError",
+    "Prices",
     "RowlockError",
     "Run",
     "StepFailed",
