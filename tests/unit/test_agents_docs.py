@@ -15,6 +15,8 @@ PAGES = [
     "tutorial/first-agent.md",
     "how-to/use-a-model.md",
     "how-to/write-a-tool.md",
+    "how-to/approve-a-tool-call.md",
+    "how-to/suspend-and-redrive.md",
     "explanation/steps-and-replay.md",
 ]
 

@@ -12,6 +12,7 @@ from rowlock.agents.tools import Tool, tool
 from rowlock.errors import (
     AgentDefinitionError,
     AgentError,
+    ApprovalDenied,
     InvalidInput,
     InvalidOutput,
     ModelRefused,
@@ -27,6 +28,7 @@ from rowlock.models import ModelTimeouts, OpenAIChat, Prices
 __all__ = [
     "AgentDefinitionError",
     "AgentError",
+    "ApprovalDenied",
     "ChatAgent",
     "InvalidInput",
     "InvalidOutput",

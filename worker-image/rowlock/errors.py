@@ -10,7 +10,9 @@ Catch at the height you need::
     │   └── AgentDefinitionError      a decorator was given something that cannot work
     ├── StoreError
     │   ├── StoreUnavailable          PostgreSQL is away or said "not now"; retry, commit unknown
-    │   └── RowRejected               one row can never be stored; its own run fails, nothing else
+    │   ├── RowRejected               one row can never be stored; its own run fails, nothing else
+    │   └── WishRefused               what was asked of a run cannot be done to it
+    │       └── HistoryExpired        its finished steps may be gone
     ├── ModelUnavailable              no whole answer from a model; its turn is tried again
     ├── ModelRefused                  a model or its server refuses; a PermanentError, too
     └── RunError                      ends an attempt of a run, with `reason` shown to its owner
@@ -19,6 +21,7 @@ Catch at the height you need::
         ├── InvalidOutput             the agent returned something its annotation forbids
         ├── AgentError                the agent's own code raised
         │   └── StepFailed            a step used up its retries, or failed for good
+        │       └── ApprovalDenied    a person said no to it, or nobody said yes in time
         ├── NonDeterministic          the code asked for other steps than its history holds
         ├── TooLarge                  a body is over its cap
         └── ActiveDeadlineExceeded    the run was active for longer than it may be
@@ -87,6 +90,14 @@ class RowRejected(StoreError):
         self.sqlstate = sqlstate
 
 
+class WishRefused(StoreError):
+    """What was asked cannot be done to this run."""
+
+
+class HistoryExpired(WishRefused):
+    """The history of this run is past its retention: start a new run."""
+
+
 class RunError(RowlockError):
     """The attempt of this run is over."""
 
@@ -118,6 +129,10 @@ class AgentError(RunError):
 
 class StepFailed(AgentError):
     """A step failed for good."""
+
+
+class ApprovalDenied(StepFailed):
+    """Nobody allowed this step."""
 
 
 class NonDeterministic(RunError):
