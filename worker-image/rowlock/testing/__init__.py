@@ -1,15 +1,51 @@
-"""For tests of agents: a scripted model, a history in memory, crashes at will."""
+"""For tests of agents: a scripted model, a store in memory, workers that die at will."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from rowlock.testing.clock import StillClock
 from rowlock.testing.memory import Crashed, MemoryJournal
 from rowlock.testing.running import run_agent
 from rowlock.testing.scripted import ScriptedModel, tool_call
 
+if TYPE_CHECKING:
+    from rowlock.testing.points import POINTS, CrashAt, Point
+    from rowlock.testing.store import MemoryStore
+    from rowlock.testing.trial import Life, NeverReached, Trial
+
 __all__ = [
+    "POINTS",
+    "CrashAt",
     "Crashed",
+    "Life",
     "MemoryJournal",
+    "MemoryStore",
+    "NeverReached",
+    "Point",
     "ScriptedModel",
     "StillClock",
+    "Trial",
     "run_agent",
     "tool_call",
 ]
+
+#: Loaded when asked for: who only needs a scripted model should not pay for a worker's parts.
+_LATE = {
+    "POINTS": "points",
+    "CrashAt": "points",
+    "Point": "points",
+    "MemoryStore": "store",
+    "Life": "trial",
+    "NeverReached": "trial",
+    "Trial": "trial",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_LATE[name]}"), name)
+    globals()[name] = value
+    return value

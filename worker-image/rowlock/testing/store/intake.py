@@ -17,7 +17,7 @@ from rowlock.testing.store.tables import Agent, Live, Revision, Run, Tables
 def ensure_pool(tables: Tables, namespace: str, name: str) -> PoolId:
     """Return the id of a pool, made now if it is new."""
     if (namespace, name) not in tables.pools:
-        tables.pools[namespace, name] = PoolId(tables.number())
+        tables.pools[namespace, name] = PoolId(tables.number("pool"))
     return tables.pools[namespace, name]
 
 
@@ -31,7 +31,7 @@ def ensure_agent(
     for revision_id, known in tables.revisions.items():
         if (known.agent_id, known.digest) == (agent_id, digest):
             return agent_id, revision_id
-    made = RevisionId(tables.number())
+    made = RevisionId(tables.number("agent revision"))
     tables.revisions[made] = Revision(agent_id, digest, entrypoint, spec)
     return agent_id, made
 
@@ -58,7 +58,7 @@ def _agent_id(tables: Tables, agent: Agent) -> AgentId:
     for agent_id, known in tables.agents.items():
         if (known.namespace, known.name) == (agent.namespace, agent.name):
             return agent_id
-    made = AgentId(tables.number())
+    made = AgentId(tables.number("agent"))
     tables.agents[made] = Agent(agent.namespace, agent.name, Caps())
     return made
 
@@ -84,7 +84,7 @@ def _holder(tables: Tables, run_id: RunId) -> str:
 
 
 def _accept(tables: Tables, new: NewRun) -> Live:
-    run_id, now = RunId(tables.number()), tables.now()
+    run_id, now = RunId(tables.number("run")), tables.now()
     tables.runs[run_id] = Run(new, now, _sha(new))
     if new.idempotency_key is not None:
         tables.keys[new.agent_id, new.idempotency_key] = run_id

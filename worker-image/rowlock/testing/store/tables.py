@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -190,7 +191,7 @@ class Tables:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._numbers = itertools.count(1)
+        self._numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: itertools.count(1))
         self._moments = 0
         self.pools: dict[tuple[str, str], PoolId] = {}
         self.agents: dict[AgentId, Agent] = {}
@@ -216,9 +217,9 @@ class Tables:
         self._moments += 1000
         return (self.now() - EPOCH) / timedelta(microseconds=1) + self._moments
 
-    def number(self) -> int:
-        """Return the next number; the ids of all kinds are taken from one sequence."""
-        return next(self._numbers)
+    def number(self, what: str) -> int:
+        """Return the next number of a sequence."""
+        return next(self._numbers[what])
 
     # ------------------------------------------------------------ runs
 
@@ -271,7 +272,7 @@ class Tables:
     def change(self, run: Live, kind: ChangeKind) -> None:
         """Have a linked run shown again."""
         if run.linked:
-            run.revision = self.number()
+            run.revision = self.number("revision")
             self.changes[run.revision] = Change(
                 run.revision, run.run_id, kind, run.epoch, self.now()
             )

@@ -28,7 +28,7 @@ _Fates = dict[str, list[RunId]]
 
 def register(tables: Tables, workers: Sequence[NewWorker]) -> list[WorkerId]:
     """Register processes and return their ids in the same order."""
-    made = [Worker(WorkerId(tables.number()), new, tables.now()) for new in workers]
+    made = [Worker(WorkerId(tables.number("worker")), new, tables.now()) for new in workers]
     tables.workers |= {worker.worker_id: worker for worker in made}
     return [worker.worker_id for worker in made]
 
