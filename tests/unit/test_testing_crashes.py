@@ -18,7 +18,6 @@ from rowlock.agents.protocol import Agent
 from rowlock.options import RunOptions
 from rowlock.states import ChangeKind, EventKind, FailureReason, FinalStatus
 from rowlock.testing import (
-    POINTS,
     CrashAt,
     NeverReached,
     Point,
@@ -41,9 +40,9 @@ OF_INTENTS = (Point.BEFORE_INTENT, Point.AFTER_INTENT)
 #: Everywhere a worker of the support agent can die: only the refund announces itself.
 EVERYWHERE = [
     CrashAt(point, nth)
-    for point, moment in POINTS.items()
+    for point in Point
     for nth, key in enumerate(STEPS, 1)
-    if (moment.of_step or nth == 1)
+    if (point.of_step or nth == 1)
     and (point not in OF_INTENTS or key == "issue_refund:3.0")
 ]  # fmt: skip
 
@@ -103,7 +102,7 @@ async def test_the_next_worker_may_die_too(first: CrashAt, second: CrashAt, ledg
         await crash(trial, second)
     except NeverReached:
         left = STEPS[len(trial.steps) - len(trial.lives[1].begun) :]
-        assert POINTS[second.point].of_step
+        assert second.point.of_step
         assert second.point in OF_INTENTS or int(second.step) > len(left)
     else:
         await trial.run()
@@ -115,8 +114,8 @@ async def test_the_next_worker_may_die_too(first: CrashAt, second: CrashAt, ledg
 
 async def test_the_points_without_a_step_are_met_by_every_worker() -> None:
     trial = await Trial.begin(example.support, TICKET, max_takeovers=9)
-    for point, moment in POINTS.items():
-        if not moment.of_step and point is not Point.AFTER_FINISH:
+    for point in Point:
+        if not point.of_step and point is not Point.AFTER_FINISH:
             await crash(trial, CrashAt(point))
     await trial.run()
 

@@ -1,22 +1,19 @@
 """For tests of agents: a scripted model, a store in memory, workers that die at will."""
 
-from __future__ import annotations
-
 import importlib
-from typing import TYPE_CHECKING, Any
+import typing
 
 from rowlock.testing.clock import StillClock
 from rowlock.testing.memory import Crashed, MemoryJournal
 from rowlock.testing.running import run_agent
 from rowlock.testing.scripted import ScriptedModel, tool_call
 
-if TYPE_CHECKING:
-    from rowlock.testing.points import POINTS, CrashAt, Point
+if typing.TYPE_CHECKING:
+    from rowlock.testing.points import CrashAt, Point
     from rowlock.testing.store import MemoryStore
     from rowlock.testing.trial import Life, NeverReached, Trial
 
 __all__ = [
-    "POINTS",
     "CrashAt",
     "Crashed",
     "Life",
@@ -33,7 +30,6 @@ __all__ = [
 
 #: Loaded when asked for: who only needs a scripted model should not pay for a worker's parts.
 _LATE = {
-    "POINTS": "points",
     "CrashAt": "points",
     "Point": "points",
     "MemoryStore": "store",
@@ -43,7 +39,7 @@ _LATE = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> typing.Any:
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_LATE[name]}"), name)

@@ -22,6 +22,16 @@ class Point(StrEnum):
     BEFORE_FINISH = "before_finish"
     AFTER_FINISH = "after_finish"
 
+    @property
+    def of_step(self) -> bool:
+        """Whether each step has one; the others are met once in the life of a worker."""
+        return POINTS[self].of_step
+
+    @property
+    def meaning(self) -> str:
+        """What has happened by then, and what has not."""
+        return POINTS[self].meaning
+
 
 @dataclass(frozen=True, slots=True)
 class Moment:
@@ -81,7 +91,7 @@ class CrashAt:
         """Tell whether this is the moment."""
         if point is not self.point:
             return False
-        if not POINTS[point].of_step:
+        if not point.of_step:
             return True
         if isinstance(self.step, int):
             return self.step == nth

@@ -83,15 +83,17 @@ class Process:
 class _Mortal(Coroutine[Any, Any, Any]):
     """A coroutine that is not resumed after the death of its process."""
 
-    __slots__ = ("_inner", "_process")
+    __slots__ = ("_begun", "_inner", "_process")
 
     def __init__(self, inner: Coroutine[Any, Any, Any], process: Process) -> None:
         self._inner = inner
         self._process = process
+        self._begun = False
 
     def send(self, value: Any) -> Any:
         if self._process.dead:
             self._bury()
+        self._begun = True
         waits_for = self._inner.send(value)
         if self._process.dead:
             self._bury()
@@ -120,7 +122,10 @@ class _Mortal(Coroutine[Any, Any, Any]):
 
     def _bury(self) -> NoReturn:
         """End the task, and leave what it was doing as it is."""
-        _GRAVES.append(self._inner)
+        if self._begun:
+            _GRAVES.append(self._inner)
+        else:
+            self._inner.close()
         raise StopIteration
 
 
@@ -146,10 +151,9 @@ class _Births:
 
 @contextlib.contextmanager
 def _wrapped_tasks(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    births = loop.get_task_factory()
-    if not isinstance(births, _Births):
-        births = _Births(births)
-        loop.set_task_factory(births)
+    known = loop.get_task_factory()
+    births = known if isinstance(known, _Births) else _Births(known)
+    loop.set_task_factory(births)
     births.users += 1
     try:
         yield

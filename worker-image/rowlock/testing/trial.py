@@ -108,7 +108,9 @@ class Trial:
             msgspec.json.encode(value),
             options=run_options.encode(options or RunOptions()),
             max_takeovers=max_takeovers,
-            **({"cluster": "test", "uid": "1", "name": "trial"} if linked else {}),
+            cluster="test" if linked else None,
+            uid="1" if linked else None,
+            name="trial" if linked else "",
         )
         [accepted] = await store.enqueue([new])
         return cls(agent, store, clock, accepted.run_id, pool)
