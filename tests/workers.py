@@ -56,7 +56,9 @@ class LocalWorker:
         environment = {
             **os.environ,
             "ROWLOCK_DATABASE_URL": dsn,
-            "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "worker-image", ROOT))),
+            "PYTHONPATH": os.pathsep.join(
+                map(str, (ROOT / "worker-image", ROOT / "operator", ROOT))
+            ),
             **(environment or {}),
         }
         with log.open("wb") as output:

@@ -264,3 +264,47 @@ async def test_a_retry_shows_as_retrying_and_then_runs_again(stage: Stage) -> No
     await worker.finish(second)
     done = await stage.shows("again", phase="Succeeded")
     assert [it["outcome"] for it in done["history"]] == ["AgentError", "Succeeded"]
+
+
+async def test_a_run_is_held_and_let_go_by_its_field(stage: Stage) -> None:
+    await stage.basics()
+    await stage.operator()
+    await stage.run("held", desiredState="Suspend", desiredStateReason="not today")
+    held = await stage.shows("held", phase="Suspended", reason="Suspended")
+    assert states(held)["Suspended"] == "True/Suspended"
+    assert states(held)["Running"] == "False/Suspended"
+    assert condition(held, "Suspended")["message"] == "asked by spec.desiredState: not today"
+    worker = await stage.worker("worker-a")
+    assert await worker.claim() == []
+    stage.patch("agentrun", "held", desiredState="Run")
+    free = await stage.shows("held", phase="Queued")
+    assert states(free)["Suspended"] == "False/NotSuspended"
+    await worker.finish(await worker.claim_one())
+    await stage.shows("held", phase="Succeeded")
+    await stage.announced(
+        "held", "RunQueued", "RunSuspended", "RunContinued", "RunStarted", "RunSucceeded"
+    )
+    await stage.healthy()
+
+
+async def test_a_finished_run_is_run_again_once_for_each_rise_of_redrive(stage: Stage) -> None:
+    await stage.basics()
+    await stage.operator()
+    await stage.run("again")
+    worker = await stage.worker("worker-a")
+    await worker.finish(await worker.claim_one())
+    first = await stage.shows("again", phase="Succeeded")
+    assert (first["redrive"], first["attempt"]) == (0, 1)
+    stage.patch("agentrun", "again", redrive=1)
+    second = await stage.shows("again", phase="Queued")
+    assert (second["redrive"], second["attempt"]) == (1, 2)
+    assert states(second)["Finished"] == "False/InProgress"
+    run = await worker.claim_one()
+    assert (run.attempt, run.epoch) == (2, 2)
+    await worker.finish(run)
+    await stage.shows("again", phase="Succeeded", attempt=2)
+    stage.patch("agentrun", "again", desiredStateReason="looked at")
+    await stage.shows("again", observedGeneration=3)
+    assert await worker.claim() == []
+    assert await stage.sql.fetchval("SELECT count(*) FROM rowlock.run_attempt") == 1
+    await stage.healthy()

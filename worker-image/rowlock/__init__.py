@@ -12,6 +12,7 @@ from rowlock.agents.tools import Tool, tool
 from rowlock.errors import (
     AgentDefinitionError,
     AgentError,
+    ApprovalDenied,
     InvalidInput,
     InvalidOutput,
     NonDeterministic,
@@ -24,6 +25,7 @@ from rowlock.errors import (
 __all__ = [
     "AgentDefinitionError",
     "AgentError",
+    "ApprovalDenied",
     "ChatAgent",
     "InvalidInput",
     "InvalidOutput",

@@ -7,25 +7,22 @@ An error that a person can mend is one line on stderr, without a traceback.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import json
-import sys
-from collections.abc import Iterator
 from importlib.metadata import version
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Literal
 
 import typer
 
-from rowlock import logs
+from rowlock import logs, run_commands
 from rowlock.doctor.examination import examine
 from rowlock.doctor.findings import Finding, Verdict, worst
 from rowlock.engine.parent import hide_memory
-from rowlock.errors import ConfigurationError, RowlockError
 from rowlock.settings import DatabaseSettings, RetentionSettings, WorkerSettings, load
 from rowlock.store import migrate as migrations
 from rowlock.store import retention
 from rowlock.supervisor.supervisor import Supervisor
+from rowlock.terminal import database_url, one_line_errors
 
 _EXAMPLES = """
 Durable AI-agent runs, checkpointed in PostgreSQL.
@@ -41,6 +38,10 @@ Examples:
   rowlock worker --processes 1 --slots 32  a small one, on a laptop
   rowlock doctor                           is the database healthy?
   rowlock gc --history-retention-days 90   drop history that nobody needs
+  rowlock suspend 2531771558               hold a run; continue it, cancel it
+  rowlock approvals                        what waits for somebody's yes or no
+  rowlock approve 2531771558               say yes, if there is one question
+  rowlock retry 2531771558                 another attempt; finished steps stay
 """
 
 Output = Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="How to answer.")]
@@ -52,23 +53,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-
-@contextlib.contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Turn our errors into one line and an exit code."""
-    try:
-        yield
-    except ConfigurationError as error:
-        _fail(error, code=2)
-    except RowlockError as error:
-        _fail(error, code=1)
-
-
-def _fail(error: RowlockError, *, code: int) -> NoReturn:
-    text = " ".join(str(error).split())
-    sys.stderr.write(f"rowlock: {text}\n")
-    raise typer.Exit(code)
 
 
 def _version(asked: bool) -> None:
@@ -106,22 +90,6 @@ def migrate(
             typer.echo(json.dumps({"applied": applied}))
         else:
             typer.echo(f"{len(applied)} applied" if applied else "up to date")
-
-
-def database_url(settings: DatabaseSettings) -> str:
-    """Return the URL.
-
-    Raises
-    ------
-    ConfigurationError
-        It is not set.
-    """
-    url = settings.database_url.get_secret_value()
-    if not url:
-        raise ConfigurationError(
-            "ROWLOCK_DATABASE_URL is not set: postgresql://user:password@host:5432/name"
-        )
-    return url
 
 
 @app.command()
@@ -266,6 +234,9 @@ def _swept_text(swept: retention.Swept) -> str:
 async def _supervise(settings: WorkerSettings) -> int:
     hide_memory()
     return await Supervisor(settings).run()
+
+
+run_commands.register(app)
 
 
 def main() -> None:

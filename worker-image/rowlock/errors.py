@@ -10,13 +10,16 @@ Catch at the height you need::
     │   └── AgentDefinitionError      a decorator was given something that cannot work
     ├── StoreError
     │   ├── StoreUnavailable          PostgreSQL is away or said "not now"; retry, commit unknown
-    │   └── RowRejected               one row can never be stored; its own run fails, nothing else
+    │   ├── RowRejected               one row can never be stored; its own run fails, nothing else
+    │   └── WishRefused               what was asked of a run cannot be done to it
+    │       └── HistoryExpired        its finished steps may be gone
     └── RunError                      ends an attempt of a run, with `reason` shown to its owner
         ├── AgentLoadError            the entry point cannot be imported
         ├── InvalidInput              the input does not fit the agent's annotation
         ├── InvalidOutput             the agent returned something its annotation forbids
         ├── AgentError                the agent's own code raised
         │   └── StepFailed            a step used up its retries, or failed for good
+        │       └── ApprovalDenied    a person said no to it, or nobody said yes in time
         ├── NonDeterministic          the code asked for other steps than its history holds
         ├── TooLarge                  a body is over its cap
         └── ActiveDeadlineExceeded    the run was active for longer than it may be
@@ -85,6 +88,14 @@ class RowRejected(StoreError):
         self.sqlstate = sqlstate
 
 
+class WishRefused(StoreError):
+    """What was asked cannot be done to this run."""
+
+
+class HistoryExpired(WishRefused):
+    """The history of this run is past its retention: start a new run."""
+
+
 class RunError(RowlockError):
     """The attempt of this run is over."""
 
@@ -116,6 +127,10 @@ class AgentError(RunError):
 
 class StepFailed(AgentError):
     """A step failed for good."""
+
+
+class ApprovalDenied(StepFailed):
+    """Nobody allowed this step."""
 
 
 class NonDeterministic(RunError):

@@ -453,10 +453,3 @@ def test_both_stores_answer_alike(shared_dsn: str) -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
-
-
-@pytest.mark.parametrize("place", [Place.PARKED])
-def test_model_leaves_out_only_places_that_no_statement_here_leads_to(place: Place) -> None:
-    from rowlock.states import TRANSITIONS
-
-    assert all(target is not place for _, target in TRANSITIONS)

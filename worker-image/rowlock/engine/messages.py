@@ -28,6 +28,8 @@ class Boot(msgspec.Struct, frozen=True, tag=True):
         Blocking calls at once, and how many one executor makes before it is replaced.
     lease_seconds
         For how long PostgreSQL trusts it after a beat.
+    park_seconds
+        A shorter wait of a run is spent in the process.
     """
 
     database_url: str
@@ -42,6 +44,7 @@ class Boot(msgspec.Struct, frozen=True, tag=True):
     log_level: str
     executors: int = 4
     executor_max_calls: int = 1000
+    park_seconds: float = 5.0
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
@@ -58,6 +61,12 @@ class Capped(msgspec.Struct, frozen=True, tag=True):
 
 class Look(msgspec.Struct, frozen=True, tag=True):
     """Runs were promoted: look for them now."""
+
+
+class Suspend(msgspec.Struct, frozen=True, tag=True):
+    """Somebody asked to suspend these runs."""
+
+    runs: list[int]
 
 
 class Drain(msgspec.Struct, frozen=True, tag=True):
@@ -79,7 +88,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     gauges: list[tuple[str, float]]
 
 
-ToLoop = Boot | Cancel | Capped | Look | Drain | Stop | Fence
+ToLoop = Boot | Cancel | Suspend | Capped | Look | Drain | Stop | Fence
 
 _encoder = msgspec.json.Encoder()
 _to_loop: msgspec.json.Decoder[ToLoop] = msgspec.json.Decoder(ToLoop)

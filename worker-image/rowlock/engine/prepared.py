@@ -17,7 +17,7 @@ from rowlock.engine.writer import Writer
 from rowlock.metrics import Tally
 from rowlock.options import RunOptions
 from rowlock.store.bodies import unpack
-from rowlock.store.types import Claimed, Event, RunBody
+from rowlock.store.types import Answer, Claimed, Event, RunBody
 
 _DEFAULT_OPTIONS = RunOptions()
 _input: msgspec.json.Decoder[object] = msgspec.json.Decoder()
@@ -46,6 +46,8 @@ class Prepared:
         None if it is gone.
     unreadable
         Why its history cannot be read.
+    answers
+        Of people to its questions.
     """
 
     claimed: Claimed
@@ -53,6 +55,7 @@ class Prepared:
     body: RunBody | None
     history: Sequence[Event] = ()
     unreadable: Exception | None = None
+    answers: Sequence[Answer] = ()
 
     def options(self) -> RunOptions:
         """Return its limits; raises `msgspec.MsgspecError` if what is stored makes no sense."""
@@ -83,6 +86,8 @@ class Surroundings:
         This process, as people see it.
     load
         Returns the agent of a prepared run.
+    park_seconds
+        A shorter wait of a run is spent in the process.
     """
 
     name: str
@@ -94,3 +99,4 @@ class Surroundings:
     load: Callable[[Prepared], Agent]
     executors: Seats
     max_result_bytes: int
+    park_seconds: float = 5.0

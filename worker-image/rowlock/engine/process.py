@@ -33,6 +33,7 @@ from rowlock.engine.messages import (
     Fence,
     Look,
     Stop,
+    Suspend,
     ToLoop,
     line,
     read_boot,
@@ -71,6 +72,8 @@ def _carry_out(message: ToLoop, host: Host) -> None:
         host.capped(message.agents)
     elif isinstance(message, Look):
         host.look()
+    elif isinstance(message, Suspend):
+        host.suspend(message.runs)
     elif isinstance(message, Drain):
         host.drain()
     elif isinstance(message, Stop):

@@ -4,7 +4,7 @@ import importlib
 import typing
 
 from rowlock.testing.clock import StillClock
-from rowlock.testing.memory import Crashed, MemoryJournal
+from rowlock.testing.memory import Crashed, MemoryJournal, Parked
 from rowlock.testing.running import run_agent
 from rowlock.testing.scripted import ScriptedModel, tool_call
 
@@ -20,6 +20,7 @@ __all__ = [
     "MemoryJournal",
     "MemoryStore",
     "NeverReached",
+    "Parked",
     "Point",
     "ScriptedModel",
     "StillClock",
