@@ -5,7 +5,7 @@ and `rowlock.testing.MemoryStore`, for tests. One suite (tests/integration/store
 holds both to it, for calls that follow each other; how calls race is PostgreSQL's own matter.
 
 Each method does what the function of its name in `rowlock.store` says, where also the errors stand:
-`intake` and `queue`, `caps`, `work`, `workers`, `changes`.
+`intake` and `queue`, `caps`, `work`, `parking`, `approvals`, `redrive`, `workers`, `changes`.
 Each may be repeated after an unknown commit: the answer then says what the first try had done.
 """
 
@@ -14,13 +14,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from rowlock.states import FenceReason
+from rowlock.states import Decision, FenceReason
 from rowlock.store.caps import Caps
 from rowlock.store.types import (
     AgentId,
+    Answer,
+    Approval,
     Beat,
     Change,
     Claimed,
+    Decided,
     Enqueued,
     Event,
     Fenced,
@@ -28,9 +31,11 @@ from rowlock.store.types import (
     Flushed,
     NewRun,
     NewWorker,
+    Parked,
     PoolDemand,
     PoolId,
     Reaped,
+    Redriving,
     RevisionId,
     RunBody,
     RunId,
@@ -141,6 +146,68 @@ class Store(Protocol):
         self, *, worker: WorkerId, runs: Sequence[tuple[RunId, int, int]]
     ) -> dict[RunId, Verdict]:
         """Give runs back to the queue, each a (run, epoch, milliseconds active in all)."""
+        ...
+
+    async def park(self, *, worker: WorkerId, runs: Sequence[Parked]) -> dict[RunId, Verdict]:
+        """Let runs wait without a worker, and ask their questions."""
+        ...
+
+    # ------------------------------------------------------------ what waits, and for whom
+
+    async def wake_parked(self, limit: int = 500) -> int:
+        """Put up to `limit` runs whose wait is over back into the queue; return how many."""
+        ...
+
+    async def request_suspend(
+        self, run_ids: Sequence[RunId], *, by: str, reason: str | None = None
+    ) -> list[RunId]:
+        """Wish that runs wait until somebody continues them; return those that do by now."""
+        ...
+
+    async def suspend_waiting(self) -> list[RunId]:
+        """Carry out the wishes to suspend of runs that no worker holds; return these runs."""
+        ...
+
+    async def request_continue(
+        self, run_ids: Sequence[RunId], *, asked_by: str | None = None
+    ) -> list[RunId]:
+        """Take the wish to suspend runs back; return those that were suspended or about to be."""
+        ...
+
+    async def decide(
+        self,
+        run_id: RunId,
+        *,
+        step_key: str,
+        digest: str,
+        attempt: int,
+        decision: Decision,
+        by: str,
+        reason: str = "",
+    ) -> Decided:
+        """Answer an open question; the first answer stands."""
+        ...
+
+    async def expire_approvals(self, limit: int = 500) -> list[RunId]:
+        """Answer up to `limit` questions whose time is over; return their runs."""
+        ...
+
+    async def pending_approvals(
+        self, run_id: RunId | None = None, *, limit: int = 1000
+    ) -> list[Approval]:
+        """Return up to `limit` open questions of a run, or of all runs, the oldest first."""
+        ...
+
+    async def answers(self, run_id: RunId) -> list[Answer]:
+        """Return all answers to a run's questions, those of earlier attempts first."""
+        ...
+
+    async def redrive(self, run_id: RunId, *, by: str, attempt: int | None = None) -> Redriving:
+        """Queue the attempt after a run's last one."""
+        ...
+
+    async def redrive_once(self, run_id: RunId, *, by: str) -> Redriving:
+        """Do what `redrive` does, unless `by` has asked for an attempt of this run before."""
         ...
 
     # ------------------------------------------------------------ workers

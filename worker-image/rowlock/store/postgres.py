@@ -9,7 +9,17 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from rowlock.store import caps, changes, intake, queue, work, workers
+from rowlock.store import (
+    approvals,
+    caps,
+    changes,
+    intake,
+    parking,
+    queue,
+    work,
+    workers,
+)
+from rowlock.store import redrive as redriving
 from rowlock.store.connection import Connection
 
 P = ParamSpec("P")
@@ -55,6 +65,18 @@ class PostgresStore:
     append = _bound(work.append)
     finish = _bound(work.finish)
     release = _bound(work.release)
+
+    park = _bound(parking.park)
+    wake_parked = _bound(parking.wake_parked)
+    request_suspend = _bound(parking.request_suspend)
+    suspend_waiting = _bound(parking.suspend_waiting)
+    request_continue = _bound(parking.request_continue)
+    decide = _bound(approvals.decide)
+    expire_approvals = _bound(approvals.expire_approvals)
+    pending_approvals = _bound(approvals.pending_approvals)
+    answers = _bound(approvals.answers)
+    redrive = _bound(redriving.redrive)
+    redrive_once = _bound(redriving.redrive_once)
 
     register = _bound(workers.register)
     beat = _bound(workers.beat)

@@ -19,6 +19,8 @@ class Point(StrEnum):
     AFTER_EFFECT = "after_effect"
     AFTER_COMMIT = "after_commit"
     AFTER_STEP = "after_step"
+    BEFORE_PARK = "before_park"
+    AFTER_PARK = "after_park"
     BEFORE_FINISH = "before_finish"
     AFTER_FINISH = "after_finish"
 
@@ -68,6 +70,12 @@ POINTS: dict[Point, Moment] = {
         True, "The result is stored, and the commit's answer never arrives."
     ),
     Point.AFTER_STEP: Moment(True, "The result is stored, and the agent has not seen it."),
+    Point.BEFORE_PARK: Moment(
+        False, "The run is about to wait without a worker: for a time, or for a person."
+    ),
+    Point.AFTER_PARK: Moment(
+        False, "The run waits without a worker, and the commit's answer never arrives."
+    ),
     Point.BEFORE_FINISH: Moment(False, "The agent has returned or failed; its end is not stored."),
     Point.AFTER_FINISH: Moment(False, "The end is stored, and the commit's answer never arrives."),
 }
@@ -95,4 +103,9 @@ class CrashAt:
             return True
         if isinstance(self.step, int):
             return self.step == nth
-        return key == self.step or key.startswith((f"{self.step}:", f"{self.step}#"))
+        return names(self.step, key)
+
+
+def names(step: str, key: str) -> bool:
+    """Tell whether `step`, a key or a name, is that of the step `key`."""
+    return key == step or key.startswith((f"{step}:", f"{step}#"))

@@ -19,15 +19,22 @@ from rowlock.engine.trust import Trust
 from rowlock.engine.writer import Writer
 from rowlock.metrics import Tally
 from rowlock.options import RunOptions
-from rowlock.states import EventKind, FenceReason, FinalStatus, Place
+from rowlock.states import Decision, EventKind, FenceReason, FinalStatus, Place
 from rowlock.store.bodies import unpack
-from rowlock.store.types import Event, NewRun, NewWorker, PoolId, RunId, WorkerId
+from rowlock.store.types import Approval, Event, NewRun, NewWorker, PoolId, RunId, WorkerId
 from rowlock.testing.clock import StillClock
-from rowlock.testing.points import CrashAt
+from rowlock.testing.points import CrashAt, names
 from rowlock.testing.process import Died, Process
 from rowlock.testing.store import MemoryStore
 from rowlock.testing.store.tables import Ended
-from rowlock.testing.watching import Threads, Watch, WatchedAgent, WatchedDesk, WatchedSink
+from rowlock.testing.watching import (
+    PARK_SECONDS,
+    Threads,
+    Watch,
+    WatchedAgent,
+    WatchedDesk,
+    WatchedSink,
+)
 
 _LARGEST_BODY = 16 * 2**20
 _LEASE_SECONDS = 15.0
@@ -36,7 +43,7 @@ _SURE_NS = 10**15
 
 
 class NeverReached(AssertionError):
-    """The run ended and no worker came to the point at which it was to die."""
+    """The run ended, or waits, and its worker never came to the point at which it was to die."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +123,14 @@ class Trial:
         return cls(agent, store, clock, accepted.run_id, pool)
 
     async def run(self, *, crash_at: CrashAt | None = None) -> Life:
-        """Let a new worker run it until it ends, or until the worker dies at `crash_at`.
+        """Let a new worker run it until it ends, waits for a person, or the worker dies.
 
-        What a dead worker held is taken over, and waits between attempts pass at once.
+        What a dead worker held is taken over, and all other waits pass at once.
 
         Raises
         ------
         NeverReached
-            The run ended without coming to `crash_at`.
+            The run ended, or waits, without coming to `crash_at`.
         """
         name = f"worker-{len(self.lives) + 1}"
         await self._bury()
@@ -140,10 +147,38 @@ class Trial:
         life = Life(name, crash_at if process.dead else None, tuple(watch.begun))
         self.lives.append(life)
         if crash_at is not None and not process.dead:
-            raise NeverReached(f"the run ended without coming to {crash_at}")
+            raise NeverReached(f"the run ended, or waits, without coming to {crash_at}")
         return life
 
+    async def decide(
+        self, step: str, *, approved: bool = True, by: str = "somebody", reason: str = ""
+    ) -> None:
+        """Answer the open question about a step, given by its key or its name; then `run` again.
+
+        Raises
+        ------
+        LookupError
+            There is no such question.
+        """
+        for question in await self.questions():
+            if names(step, question.step_key):
+                await self.store.decide(
+                    self.run_id,
+                    step_key=question.step_key,
+                    digest=question.digest,
+                    attempt=question.attempt,
+                    decision=Decision.APPROVED if approved else Decision.DENIED,
+                    by=by,
+                    reason=reason,
+                )
+                return
+        raise LookupError(f"there is no open question about {step!r}")
+
     # ------------------------------------------------------------ looking
+
+    async def questions(self) -> list[Approval]:
+        """Return what a person is asked now."""
+        return await self.store.pending_approvals(self.run_id)
 
     @property
     def ends(self) -> list[Ended]:
@@ -210,6 +245,7 @@ class Trial:
             load=lambda _: agent,
             executors=Threads(),
             max_result_bytes=_LARGEST_BODY,
+            park_seconds=PARK_SECONDS,
         )
         free = asyncio.Event()
         runner = Runner(around, slots=1, on_free=lambda _: free.set())
@@ -222,9 +258,8 @@ class Trial:
             on_fenced=lambda: None,
         )
         writing = asyncio.create_task(writer.run(WatchedSink(self.store, worker, watch)))
-        while self.final is None:
+        while await self._wake():
             free.clear()
-            await self._wake()
             report = await claimer.run_once()
             if not report.got:
                 raise AssertionError(f"The run cannot be claimed: {self._stand()}.")
@@ -233,12 +268,18 @@ class Trial:
         await writing
         board.close()
 
-    async def _wake(self) -> None:
-        """Let the time pass that the run waits for its next attempt or takeover."""
+    async def _wake(self) -> bool:
+        """Let the time pass that the run waits; return whether a worker may have it then."""
         live = self.store.tables.live.get(self.run_id)
-        if live is not None and live.place is Place.TIMER and live.due_at is not None:
-            self.clock.advance((live.due_at - self.store.tables.now()).total_seconds())
+        if live is None:
+            return False
+        if live.place in (Place.TIMER, Place.PARKED):
+            if live.due_at is None:
+                return False
+            self.clock.advance(max(0.0, (live.due_at - self.store.tables.now()).total_seconds()))
             await self.store.wake_due()
+            await self.store.wake_parked()
+        return True
 
     def _stand(self) -> str:
         live = self.store.tables.live.get(self.run_id)

@@ -6,18 +6,21 @@ Both sides pass the points here, so that the worker can die at any of them.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from rowlock.agents.performing import ThreadSeat
 from rowlock.agents.protocol import Agent, Entry, Journal, Result, Seat
-from rowlock.engine.lane import Release
+from rowlock.agents.retry import LONG_WAIT_SECONDS
+from rowlock.engine.lane import Leave, Release
 from rowlock.engine.prepared import Revision
 from rowlock.states import EventKind
 from rowlock.store.contract import Store
 from rowlock.store.types import (
     AgentId,
+    Answer,
     Claimed,
     Event,
     Final,
@@ -33,6 +36,8 @@ from rowlock.testing.clock import StillClock
 from rowlock.testing.points import CrashAt, Point
 from rowlock.testing.process import Process
 
+#: A longer wait is spent without a worker.
+PARK_SECONDS = 5.0
 _RESULTS = (EventKind.STEP_DONE, EventKind.STEP_FAILED)
 
 
@@ -92,6 +97,10 @@ class WatchedDesk:
         """Read all rows of a run."""
         return await self.store.history(run_id)
 
+    async def answers(self, run_id: RunId) -> list[Answer]:
+        """Read what people answered to a run's questions."""
+        return await self.store.answers(run_id)
+
     async def revision(self, revision_id: RevisionId) -> Revision:
         """Read an agent's revision."""
         found = await self.store.revision(revision_id)
@@ -128,6 +137,20 @@ class WatchedSink:
         """Give runs back."""
         runs = [(row.run_id, row.epoch, row.active_ms) for row in releases]
         return await self.store.release(worker=self.worker, runs=runs)
+
+    async def park(self, leaves: Sequence[Leave]) -> dict[RunId, Verdict]:
+        """Let runs wait."""
+        await self.watch.reach(Point.BEFORE_PARK)
+        now = time.monotonic()
+        runs = [
+            row.parked
+            if row.due is None
+            else replace(row.parked, wake_in_seconds=max(0.0, row.due - now))
+            for row in leaves
+        ]
+        verdicts = await self.store.park(worker=self.worker, runs=runs)
+        await self.watch.reach(Point.AFTER_PARK)
+        return verdicts
 
     async def _committed(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -198,6 +221,14 @@ class _WatchedJournal:
         await self._watch.reach(Point.AFTER_INTENT if intent else Point.AFTER_STEP, key)
 
     async def pause(self, seconds: float) -> None:
-        """Let the time between two tries pass at once."""
+        """Let the time between two tries pass at once; for a long one the run parks."""
+        await self._journal.pause(seconds if seconds > LONG_WAIT_SECONDS else self._pass(seconds))
+
+    async def sleep(self, seconds: float) -> None:
+        """Let the time pass at once; for a long one the run parks."""
+        await self._journal.sleep(seconds if seconds >= PARK_SECONDS else self._pass(seconds))
+
+    def _pass(self, seconds: float) -> float:
+        """Let time pass; return what is left of it."""
         self._clock.advance(seconds)
-        await self._journal.pause(0)
+        return 0.0

@@ -93,6 +93,13 @@ async def test_keys_take_turns_however_much_one_of_them_has_queued(subject: Subj
     assert await subject.order() == [*many[:2], few[0], many[2], few[1], *many[3:]]
 
 
+async def test_keys_that_come_together_take_turns(subject: Subject) -> None:
+    new = [one for key in ("b", None, "a") for one in subject.new(3, key=key)]
+    runs = [answer.run_id for answer in await subject.store.enqueue(new)]
+
+    assert await subject.order() == [runs[n] for n in (0, 3, 6, 1, 4, 7, 2, 5, 8)]
+
+
 async def test_a_key_that_comes_later_is_not_put_behind_all_others(subject: Subject) -> None:
     many = await subject.enqueue(6, key="many")
     worker = await subject.worker()

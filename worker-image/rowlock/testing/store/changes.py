@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from rowlock.states import Place
+from rowlock.states import Place, WishKind
 from rowlock.store.types import Change, LifecycleEvent, PoolDemand, PoolId, RunId, RunSnapshot
 from rowlock.testing.store.tables import Ended, Live, Tables
 from rowlock.testing.store.workers import lease_until
@@ -50,6 +50,8 @@ def _snapshot(tables: Tables, run_id: RunId) -> RunSnapshot:
         created_at=run.created_at,
         agent_revision=tables.revisions[new.revision_id].digest,
         cancel_asked=tables.wished(run_id) is not None,
+        suspend_asked=_suspend_asked(tables, run_id),
+        redrives=_redrives(tables, run_id),
         lifecycle=_lifecycle(tables, run_id),
         **now,
     )
@@ -62,7 +64,23 @@ def _live_fields(tables: Tables, live: Live) -> dict[str, Any]:
     )  # fmt: skip
     fields = {name: getattr(live, name) for name in same}
     worker = tables.workers.get(live.worker_id) if live.worker_id is not None else None
-    return {**fields, "carry": live.carry or (), "worker": worker.new.name if worker else None}
+    return {
+        **fields,
+        "parked_for": live.reasons,
+        "carry": live.carry or (),
+        "worker": worker.new.name if worker else None,
+    }
+
+
+def _suspend_asked(tables: Tables, run_id: RunId) -> str | None:
+    wish = tables.wishes.get((run_id, WishKind.SUSPEND))
+    return None if wish is None else str(wish)
+
+
+def _redrives(tables: Tables, run_id: RunId) -> int:
+    """Count the further attempts that the run's custom resource asked for."""
+    asked = (by for (run, _), by in tables.attempts.items() if run == run_id)
+    return sum(by.startswith("spec.redrive ") for by in asked)
 
 
 def _final_fields(final: Ended | None) -> dict[str, Any]:

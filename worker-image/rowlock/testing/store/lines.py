@@ -79,6 +79,16 @@ def requeue(tables: Tables, run: Live) -> None:
     run.stand(Place.BACKLOG if must_wait else Place.READY, tables.now())
 
 
+def begin_again(tables: Tables, run: Live) -> None:
+    """Put a run that nobody holds at the end of its line; under a cap, what ran before is first."""
+    must_wait = held(tables, run)
+    if not must_wait:
+        run.vft = _end(tables, run, tables.moment()) + 1
+    else:
+        run.vft = _backlog_end(tables, run) + 1 if run.started_at is None else FIRST
+    run.stand(Place.BACKLOG if must_wait else Place.READY, tables.now())
+
+
 def _end(tables: Tables, run: Live, moment: float) -> float:
     """Return the last place of a run's line in the shared queue, or where that queue has come."""
     near = [

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from rowlock.clock import Clock
-from rowlock.states import FenceReason
+from rowlock.states import Decision, FenceReason
 from rowlock.store.caps import Caps
 from rowlock.store.types import (
     AgentId,
+    Answer,
+    Approval,
     Beat,
     Change,
     Claimed,
+    Decided,
     Enqueued,
     Event,
     Fenced,
@@ -19,9 +22,11 @@ from rowlock.store.types import (
     Flushed,
     NewRun,
     NewWorker,
+    Parked,
     PoolDemand,
     PoolId,
     Reaped,
+    Redriving,
     RevisionId,
     RunBody,
     RunId,
@@ -31,7 +36,17 @@ from rowlock.store.types import (
     WorkerId,
 )
 from rowlock.testing.clock import StillClock
-from rowlock.testing.store import caps, changes, intake, queue, work, workers
+from rowlock.testing.store import (
+    approvals,
+    caps,
+    changes,
+    intake,
+    parking,
+    queue,
+    redrive,
+    work,
+    workers,
+)
 from rowlock.testing.store.rows import storable_run
 from rowlock.testing.store.tables import Agent, Tables
 
@@ -141,7 +156,7 @@ class MemoryStore:
 
     async def history(self, run_id: RunId) -> list[Event]:
         """Read all events of a run, by their number."""
-        return [event for _, (event, _) in sorted(self.tables.events.get(run_id, {}).items())]
+        return work.history(self.tables, run_id)
 
     async def revision(self, revision_id: RevisionId) -> tuple[str, bytes, str, str] | None:
         """Return entry point, spec, agent's name and digest of a revision."""
@@ -166,6 +181,69 @@ class MemoryStore:
     ) -> dict[RunId, Verdict]:
         """Give runs back to the queue, each a (run, epoch, milliseconds active in all)."""
         return work.release(self.tables, worker, runs)
+
+    async def park(self, *, worker: WorkerId, runs: Sequence[Parked]) -> dict[RunId, Verdict]:
+        """Let runs wait without a worker, and ask their questions."""
+        return parking.park(self.tables, worker, runs)
+
+    # ------------------------------------------------------------ what waits, and for whom
+
+    async def wake_parked(self, limit: int = 500) -> int:
+        """Put up to `limit` runs whose wait is over back into the queue; return how many."""
+        return parking.wake_parked(self.tables, limit)
+
+    async def request_suspend(
+        self, run_ids: Sequence[RunId], *, by: str, reason: str | None = None
+    ) -> list[RunId]:
+        """Wish that runs wait until somebody continues them; return those that do by now."""
+        return parking.request_suspend(self.tables, run_ids, by, reason)
+
+    async def suspend_waiting(self) -> list[RunId]:
+        """Carry out the wishes to suspend of runs that no worker holds; return these runs."""
+        return parking.suspend_waiting(self.tables)
+
+    async def request_continue(
+        self, run_ids: Sequence[RunId], *, asked_by: str | None = None
+    ) -> list[RunId]:
+        """Take the wish to suspend runs back; return those that were suspended or about to be."""
+        return parking.request_continue(self.tables, run_ids, asked_by)
+
+    async def decide(
+        self,
+        run_id: RunId,
+        *,
+        step_key: str,
+        digest: str,
+        attempt: int,
+        decision: Decision,
+        by: str,
+        reason: str = "",
+    ) -> Decided:
+        """Answer an open question; the first answer stands."""
+        given = Answer(step_key, digest, attempt, decision, by, reason)
+        return approvals.decide(self.tables, run_id, given)
+
+    async def expire_approvals(self, limit: int = 500) -> list[RunId]:
+        """Answer up to `limit` questions whose time is over; return their runs."""
+        return approvals.expire(self.tables, limit)
+
+    async def pending_approvals(
+        self, run_id: RunId | None = None, *, limit: int = 1000
+    ) -> list[Approval]:
+        """Return up to `limit` open questions of a run, or of all runs, the oldest first."""
+        return approvals.pending(self.tables, run_id, limit)
+
+    async def answers(self, run_id: RunId) -> list[Answer]:
+        """Return all answers to a run's questions, those of earlier attempts first."""
+        return approvals.answers(self.tables, run_id)
+
+    async def redrive(self, run_id: RunId, *, by: str, attempt: int | None = None) -> Redriving:
+        """Queue the attempt after a run's last one."""
+        return redrive.redrive(self.tables, run_id, by, attempt)
+
+    async def redrive_once(self, run_id: RunId, *, by: str) -> Redriving:
+        """Do what `redrive` does, unless `by` has asked for an attempt of this run before."""
+        return redrive.redrive_once(self.tables, run_id, by)
 
     # ------------------------------------------------------------ workers
 

@@ -56,7 +56,7 @@ def _cancel(tables: Tables, run_ids: Iterable[RunId]) -> list[RunId]:
     for run_id in run_ids:
         run, wish = tables.live.get(run_id), tables.wished(run_id)
         if run is not None and wish is not None and run.place is not Place.LEASE:
-            tables.end(run, cancelled(tables, run, wish.message))
+            tables.end(run, cancelled(tables, run, f"cancelled by {wish}"))
             ended.append(run_id)
     return ended
 

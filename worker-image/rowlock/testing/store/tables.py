@@ -13,10 +13,12 @@ from rowlock.states import FIRST_LIFECYCLE_KIND, ChangeKind, EventKind, FinalSta
 from rowlock.store.caps import Caps
 from rowlock.store.types import (
     AgentId,
+    Answer,
     Beat,
     Carry,
     Change,
     Event,
+    NewQuestion,
     NewRun,
     NewWorker,
     PoolId,
@@ -87,6 +89,8 @@ class Live:
     timer_reason: int | None = None
     worker_id: WorkerId | None = None
     claimed_at: datetime | None = None
+    #: What it is parked for; `due_at` is when its first wait is over.
+    reasons: tuple[str, ...] = ()
 
     @property
     def turn(self) -> tuple[int, float, int]:
@@ -97,6 +101,7 @@ class Live:
         """Move without a worker to where it waits from `now` on."""
         self.place, self.ready_at = place, now
         self.worker_id = self.claimed_at = self.due_at = self.timer_reason = None
+        self.reasons = ()
 
 
 @dataclass(slots=True)
@@ -149,17 +154,32 @@ class Worker:
         self.beat_at, self.slots, self.draining = now, beat.slots, beat.draining
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Wished:
-    """What somebody asked of a run."""
+    """What somebody asked of a run; `settled` once it is suspended."""
 
     by: str
     reason: str | None
+    settled: bool = False
 
-    @property
-    def message(self) -> str:
-        """What the owner of a cancelled run reads."""
-        return f"cancelled by {self.by}" + ("" if self.reason is None else f": {self.reason}")
+    def __str__(self) -> str:
+        """Return who asked for it, and why."""
+        return self.by + ("" if self.reason is None else f": {self.reason}")
+
+
+@dataclass(slots=True)
+class Question:
+    """Something that a person must decide, and what was decided."""
+
+    asked: NewQuestion
+    asked_at: datetime
+    expires_at: datetime | None
+    decided_at: datetime | None = None
+    answer: Answer | None = None
+
+
+#: Run, step, digest and attempt of a question.
+QuestionKey = tuple[RunId, str, str, int]
 
 
 @dataclass(slots=True)
@@ -205,6 +225,9 @@ class Tables:
         self.objects: dict[tuple[str, str], RunId] = {}
         self.keys: dict[tuple[AgentId, str], RunId] = {}
         self.starts: dict[RunId, Start] = {}
+        self.questions: dict[QuestionKey, Question] = {}
+        #: Who asked for a further attempt of a run.
+        self.attempts: dict[tuple[RunId, int], str] = {}
         self.changes: dict[int, Change] = {}
         self.reaper = Reaper(self.now(), self.now())
 
@@ -277,14 +300,18 @@ class Tables:
                 run.revision, run.run_id, kind, run.epoch, self.now()
             )
 
-    def carry_on(self, run: Live, entry: Carry) -> tuple[Carry, ...]:
-        """Return `entry` behind those that the run's owner has not written into history yet.
+    def unwritten(self, run: Live) -> tuple[Carry, ...]:
+        """Return what the run's owner has not written into history yet.
 
-        An owner writes all of them before anything else, each as one event of its own epoch.
+        An owner writes all of it before anything else, each as one event of its own epoch.
         """
         carried = run.carry or ()
         written = sum(1 for event, _ in self.lifecycle(run.run_id) if event.epoch == run.epoch)
-        return (*(() if len(carried) <= written else carried), entry)
+        return () if len(carried) <= written else carried
+
+    def carry_on(self, run: Live, entry: Carry) -> tuple[Carry, ...]:
+        """Return `entry` behind those that the run's owner has not written into history yet."""
+        return (*self.unwritten(run), entry)
 
     def entry(
         self, run: Live, event: EventKind, *, worker: str, reason: str, message: str = ""

@@ -32,6 +32,7 @@ _SHOWN = {
     EventKind.TAKEN_OVER: ChangeKind.TAKEN_OVER,
     EventKind.HANDED_OVER: ChangeKind.HANDED_OVER,
 }
+_AGED = (EventKind.STEP_FAILED, EventKind.SLEEP)
 _MOST_MESSAGE = 1000
 
 
@@ -57,6 +58,15 @@ def adopt(
         return None
     me.claim_floor = max(me.claim_floor, token)
     return [_claimed(tables, x) for x in tables.held_by([worker]) if x.run_id not in known]
+
+
+def history(tables: Tables, run_id: RunId) -> list[Event]:
+    """Read all events of a run; of what a wait counts from, how many seconds ago that was."""
+    now = tables.now()
+    return [
+        event._replace(age=(now - at).total_seconds()) if event.kind in _AGED else event
+        for _, (event, at) in sorted(tables.events.get(run_id, {}).items())
+    ]
 
 
 def append(tables: Tables, worker: WorkerId, events: Sequence[Event]) -> Flushed:
@@ -154,7 +164,7 @@ def _finish(tables: Tables, me: Worker, final: Final) -> Verdict:
     )
     if wish is not None:
         ended_row.status, ended_row.reason = FinalStatus.CANCELLED, FailureReason.CANCELLED
-        ended_row.message, ended_row.carry = wish.message, run.carry
+        ended_row.message, ended_row.carry = f"cancelled by {wish}", run.carry
         tables.end(run, ended_row)
     else:
         _retry(tables, run, ended_row, final.retry_in_seconds)
@@ -207,7 +217,9 @@ def _release(tables: Tables, worker: WorkerId, run_id: RunId, epoch: int, used: 
     run.active_ms = used
     wish = tables.wished(run_id)
     if wish is not None:
-        tables.end(run, cancelled(tables, run, wish.message, worker=tables.workers[worker]))
+        tables.end(
+            run, cancelled(tables, run, f"cancelled by {wish}", worker=tables.workers[worker])
+        )
     else:
         lines.requeue(tables, run)
         tables.change(run, ChangeKind.RELEASED)

@@ -148,7 +148,7 @@ def _take(tables: Tables, run: Live) -> str:
     run.active_ms += _active_ms(tables, run, worker)
     wish = tables.wished(run.run_id)
     if wish is not None:
-        tables.end(run, cancelled(tables, run, wish.message, worker=worker))
+        tables.end(run, cancelled(tables, run, f"cancelled by {wish}", worker=worker))
         return "cancelled"
     if not handed and run.takeovers > run.max_takeovers:
         _give_up(tables, run, worker)
