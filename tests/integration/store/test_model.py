@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import asyncpg
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -25,8 +24,19 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from rowlock.states import EventKind, FenceReason, FinalStatus, Place
-from rowlock.store.types import Claimed, Event, Fenced, Final, Flushed, RunId, Verdict, WorkerId
+from rowlock.states import Decision, EventKind, FenceReason, FinalStatus
+from rowlock.store.types import (
+    Claimed,
+    Event,
+    Fenced,
+    Final,
+    Flushed,
+    NewQuestion,
+    Parked,
+    RunId,
+    Verdict,
+    WorkerId,
+)
 from tests.integration.store.conformance.subjects import MemorySubject, PostgresSubject, Subject
 from tests.integration.store.world import World
 
@@ -305,6 +315,76 @@ class StoreMachine(RuleBasedStateMachine):
 
         self.both(call)
 
+    # ---------------------------------------------------------------- how runs wait
+
+    @rule(
+        hold=holds,
+        reasons=st.sampled_from([(), ("sleep",), ("approval",), ("sleep", "approval")]),
+        digest=st.sampled_from(["d", "e"]),
+        again=st.booleans(),
+    )
+    def park(self, hold: Hold, reasons: tuple[str, ...], digest: str, again: bool) -> None:
+        wake_in = RETRY_SECONDS if "sleep" in reasons else None
+        asked = NewQuestion("k", digest, "tool", b"{}", DEADLINE_SECONDS)
+        questions = (asked,) if "approval" in reasons else ()
+        seq = self.seqs.get(hold.run, 0) + 1
+
+        async def call(side: Side) -> Any:
+            run = side.runs[hold.run]
+            row = Parked(run, hold.epoch, seq, 7, reasons, wake_in, b"{}", questions)
+            store, worker = side.subject.store, side.workers[hold.worker]
+            return [
+                list((await store.park(worker=worker, runs=[row])).values())
+                for _ in range(2 if again else 1)
+            ]
+
+        async def noted(side: Side) -> Any:
+            return len(await side.subject.store.history(side.runs[hold.run]))
+
+        self.both(call)
+        self.seqs[hold.run] = self.both(noted)
+
+    @rule(run=run_ids, by=st.sampled_from(["ada", "eve"]))
+    def request_suspend(self, run: int, by: str) -> None:
+        async def call(side: Side) -> Any:
+            asked = [side.runs[run]]
+            return side.numbers(await side.subject.store.request_suspend(asked, by=by))
+
+        self.both(call)
+
+    @rule(run=run_ids, by=st.sampled_from([None, "ada"]))
+    def request_continue(self, run: int, by: str | None) -> None:
+        async def call(side: Side) -> Any:
+            asked = [side.runs[run]]
+            return side.numbers(await side.subject.store.request_continue(asked, asked_by=by))
+
+        self.both(call)
+
+    @rule(
+        run=run_ids,
+        digest=st.sampled_from(["d", "e"]),
+        attempt=st.integers(1, 2),
+        decision=st.sampled_from([Decision.APPROVED, Decision.DENIED]),
+    )
+    def decide(self, run: int, digest: str, attempt: int, decision: Decision) -> None:
+        async def call(side: Side) -> Any:
+            return await side.subject.store.decide(
+                side.runs[run],
+                step_key="k",
+                digest=digest,
+                attempt=attempt,
+                decision=decision,
+                by="ada",
+            )
+
+        self.both(call)
+
+    @rule(run=run_ids, attempt=st.sampled_from([None, 2]))
+    def redrive(self, run: int, attempt: int | None) -> None:
+        self.both(
+            lambda side: side.subject.store.redrive(side.runs[run], by="ada", attempt=attempt)
+        )
+
     # ---------------------------------------------------------------- how workers go
 
     @rule(worker=worker_ids, reason=st.sampled_from(FenceReason))
@@ -354,13 +434,19 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def wake(self) -> None:
         self.both(lambda side: side.subject.store.wake_due())
+        self.both(lambda side: side.subject.store.wake_parked())
 
     @rule()
     def sweep(self) -> None:
         async def call(side: Side) -> Any:
             store = side.subject.store
-            ended = [await store.cancel_waiting(), await store.expire_queued()]
-            return [side.numbers(runs) for runs in ended], await store.promote_waiting()
+            swept = [
+                await store.cancel_waiting(),
+                await store.expire_queued(),
+                await store.suspend_waiting(),
+                await store.expire_approvals(),
+            ]
+            return [side.numbers(runs) for runs in swept], await store.promote_waiting()
 
         self.both(call)
 
@@ -396,6 +482,18 @@ class StoreMachine(RuleBasedStateMachine):
         self.both(call)
 
     @invariant()
+    def questions_and_answers_are_the_same(self) -> None:
+        async def call(side: Side) -> Any:
+            store = side.subject.store
+            pending = await store.pending_approvals()
+            return (
+                {(side.runs.index(x.run_id), x.step_key, x.digest, x.attempt) for x in pending},
+                [set(await store.answers(run)) for run in side.runs[-4:]],
+            )
+
+        self.both(call)
+
+    @invariant()
     def history_is_the_same(self) -> None:
         async def call(side: Side) -> Any:
             return [
@@ -415,7 +513,8 @@ class StoreMachine(RuleBasedStateMachine):
                 {
                     side.runs.index(run): (
                         x.place, x.epoch, x.attempt, x.takeovers, x.max_takeovers, x.worker,
-                        x.timer_reason, x.cancel_asked, x.status, x.reason, x.message,
+                        x.timer_reason, x.parked_for, x.suspend_asked, x.cancel_asked,
+                        x.status, x.reason, x.message,
                         plain(x.carry), [(e.seq, e.epoch, e.kind) for e in x.lifecycle],
                         x.started_at is None, x.claimed_at is None, x.due_at is None,
                     )
