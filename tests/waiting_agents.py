@@ -119,5 +119,22 @@ async def refund(run: Run, folder: str, cents: int) -> str:
     return f"refunded {cents}"
 
 
+@tool(side_effects="idempotent", approval="always")
+def refund_in_executor(run: Run, folder: str, cents: int) -> str:
+    """Pay money back through a client that blocks."""
+    leave_effect(Path(folder), run.id, f"refund-{cents}", run.call_id, os.getpid())
+    return f"refunded {cents}"
+
+
+def _refund_in_executor(request: ModelRequest) -> list[Any]:
+    return [tool_call("refund_in_executor", "c1", folder=str(_folder(request)), cents=100)]
+
+
+blocking_refunder = ChatAgent(
+    "blocking-refunder",
+    ScriptedModel([_refund_in_executor, _repeat]),
+    "Refund.",
+    [refund_in_executor],
+)
 refunder = ChatAgent("refunder", ScriptedModel([_refund, _repeat]), "Refund.", [refund])
 twice = ChatAgent("twice", ScriptedModel([_refunds, _repeat]), "Refund.", [refund])

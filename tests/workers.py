@@ -206,6 +206,15 @@ class Bench:
         )
         await eventually(lambda: self.sql.fetchval(query, processes), f"{processes} claimers")
 
+    async def moves_on(self, query: str, value: object = None) -> None:
+        """Wait until the value of `query` is another one: than now, or than `value`."""
+        value = value or await self.sql.fetchval(query)
+
+        async def look() -> bool:
+            return bool(await self.sql.fetchval(query) != value)
+
+        await eventually(look, f"{query} stays as it is")
+
     async def waiting(self, name: str) -> None:
         """Wait until an agent stands before the gate `name`."""
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from rowlock.states import FinalStatus
+from rowlock.store import redrive
 from rowlock_operator.kube.resources import AGENTS, CONFIG_MAPS, WORKER_POOLS
 from tests.operators import (  # noqa: F401
     CONDITIONS,
@@ -307,4 +308,43 @@ async def test_a_finished_run_is_run_again_once_for_each_rise_of_redrive(stage: 
     await stage.shows("again", observedGeneration=3)
     assert await worker.claim() == []
     assert await stage.sql.fetchval("SELECT count(*) FROM rowlock.run_attempt") == 1
+    await stage.healthy()
+
+
+async def test_a_cancelled_run_is_run_again_when_both_fields_change(stage: Stage) -> None:
+    """Raised alone, redrive gets its answer too: one more attempt, cancelled like the first."""
+    await stage.basics()
+    await stage.operator()
+    await stage.run("stopped")
+    await stage.shows("stopped", reason="WaitingForWorker")
+    stage.patch("agentrun", "stopped", desiredState="Cancel")
+    await stage.shows("stopped", phase="Cancelled", redrive=0)
+    stage.patch("agentrun", "stopped", redrive=1)
+    await stage.shows("stopped", phase="Cancelled", redrive=1, attempt=2)
+    stage.patch("agentrun", "stopped", redrive=2, desiredState="Run")
+    await stage.shows("stopped", phase="Queued", redrive=2, attempt=3)
+    worker = await stage.worker("worker-a")
+    await worker.finish(await worker.claim_one())
+    await stage.shows("stopped", phase="Succeeded", redrive=2, attempt=3)
+    await stage.healthy()
+
+
+async def test_a_run_that_was_retried_by_hand_may_still_be_re_driven_by_its_field(
+    stage: Stage,
+) -> None:
+    """`rowlock retry` makes an attempt, and answers no spec.redrive."""
+    await stage.basics()
+    await stage.operator()
+    await stage.run("again")
+    worker = await stage.worker("worker-a")
+    run = await worker.claim_one()
+    await worker.finish(run)
+    await stage.shows("again", phase="Succeeded")
+    await redrive.redrive(stage.store, run.run_id, by="ada")
+    await worker.finish(await worker.claim_one())
+    await stage.shows("again", phase="Succeeded", attempt=2, redrive=0)
+    stage.patch("agentrun", "again", redrive=1)
+    await stage.shows("again", phase="Queued", attempt=3, redrive=1)
+    await worker.finish(await worker.claim_one())
+    await stage.shows("again", phase="Succeeded", attempt=3)
     await stage.healthy()

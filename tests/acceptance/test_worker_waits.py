@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import time
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -12,6 +14,7 @@ import pytest
 
 from rowlock.states import Decision, EventKind, FinalStatus
 from rowlock.store import approvals, intake, parking, redrive
+from rowlock.store.nudges import nudge
 from rowlock.store.types import Approval, Decided, Deciding, Redriving, RunId
 from tests.workers import Bench, bench_fixture, eventually  # noqa: F401
 
@@ -194,6 +197,31 @@ async def test_an_answer_lets_the_call_happen_or_is_told_to_the_model(
     await bench.healthy()
 
 
+@pytest.mark.parametrize("decision", [Decision.APPROVED, Decision.DENIED])
+async def test_a_blocking_tool_asks_before_an_executor_hears_of_it(
+    bench: Bench, decision: Decision
+) -> None:
+    worker = bench.worker(environment=QUICK)
+    [run] = await bench.enqueue(AGENTS + "blocking_refunder")
+    [asked] = await questions(bench, run)
+    assert bench.effects() == []
+    [loop] = worker.loops()
+    assert _children(loop) == []
+    await answer(bench, asked, decision, "not this one")
+    approved = decision is Decision.APPROVED
+    assert await result(bench, run) == (
+        "refunded 100" if approved else "Denied by ada: not this one"
+    )
+    assert [effect[1] for effect in bench.effects()] == ["refund-100"] * approved
+    assert all(int(effect[3]) != loop for effect in bench.effects())
+    assert len(_children(loop)) == approved
+    await bench.healthy()
+
+
+def _children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
 async def test_a_question_that_nobody_answers_counts_as_denied(bench: Bench) -> None:
     bench.worker(environment=QUICK)
     [run] = await bench.enqueue(AGENTS + "refunder")
@@ -267,6 +295,33 @@ async def test_a_suspended_run_leaves_at_its_next_step_and_goes_on_when_continue
     await bench.healthy()
 
 
+@pytest.mark.parametrize("how", ["sleep", "suspend"])
+async def test_active_deadline_stands_still_while_a_run_waits(bench: Bench, how: str) -> None:
+    bench.worker(environment=QUICK)
+    options = {"active_deadline_seconds": 3}
+    if how == "sleep":
+        [run] = await bench.enqueue(AGENTS + "sleeper", options=options, seconds=4.0)
+    else:
+        [run] = await bench.enqueue(AGENTS + "sleeper", options=options, seconds=2.0)
+        await parked(bench, run)
+        await parking.request_suspend(bench.store, [run], by="ada")
+        await eventually(
+            lambda: bench.sql.fetchval(
+                "SELECT true FROM rowlock.run_parked WHERE rowlock.now() > ready_at + $1",
+                timedelta(seconds=3.5),
+            ),
+            "a suspension that is longer than the deadline",
+        )
+        await parking.request_continue(bench.store, [run])
+    assert await result(bench, run) == "after"
+    final = await bench.final(run)
+    assert final["active_ms"] < 3000 < _ms(final["finished_at"] - final["started_at"])
+
+
+def _ms(time_: timedelta) -> float:
+    return time_ / timedelta(milliseconds=1)
+
+
 async def test_a_suspended_run_may_be_cancelled(bench: Bench) -> None:
     bench.worker()
     [run] = await bench.enqueue("ambler", steps=150)
@@ -316,3 +371,22 @@ async def test_a_redrive_reads_finished_steps_back(bench: Bench) -> None:
     assert (final["attempt"], final["step"]) == (2, 40)
     assert await bench.sql.fetchval("SELECT count(*) FROM rowlock.run_final") == 2
     await bench.healthy()
+
+
+async def test_an_idle_worker_looks_at_once_when_it_is_told_to(bench: Bench) -> None:
+    """Polls alone are 175 ms apart at least, once nothing has come for a while."""
+    bench.worker()
+    [run] = await bench.enqueue(AGENTS + "pages", steps=1, failing=0)
+    await bench.final(run)
+    claim = (
+        "SELECT query_start FROM pg_stat_activity "
+        "WHERE application_name LIKE '%claimer' AND query LIKE '%claim_floor < %'"
+    )
+    for _ in range(10):
+        await bench.moves_on(claim)
+    begun = time.monotonic()
+    for _ in range(20):
+        before = await bench.sql.fetchval(claim)
+        await nudge(bench.store)
+        await bench.moves_on(claim, before)
+    assert time.monotonic() - begun < 20 * 0.175 * 0.6

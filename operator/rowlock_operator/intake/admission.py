@@ -100,8 +100,9 @@ class Admission:
         self._await_what_is_missing(resolved)
         accepted = [(seen, it) for seen, it in resolved if isinstance(it, Accepted)]
         answers = await self._enqueuer.enqueue(accepted)
-        await self._cancel(batch)
+        # A run that stays cancelled answers a re-drive by one more attempt that is cancelled.
         await self._redrive(batch)
+        await self._cancel(batch)
         await self._suspend(batch, answers)
         await self._show(batch)
         # From here on nothing can fail, so nothing is told twice.
@@ -134,8 +135,8 @@ class Admission:
             await store.request_cancel(self._connection, run_ids, by=by, reason=reason)
 
     async def _redrive(self, batch: _Batch) -> None:
-        for seen in batch.of(Sort.SHOW):
-            if seen.redrive:
+        for seen in batch.of(Sort.SHOW, Sort.CANCEL):
+            if seen.redrive and not seen.deleting:
                 run_id = batch.rows[seen.key.uid]
                 by = f"spec.redrive {seen.redrive}"
                 outcome = await redrive.redrive_once(self._connection, run_id, by=by)

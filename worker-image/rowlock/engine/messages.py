@@ -60,7 +60,7 @@ class Capped(msgspec.Struct, frozen=True, tag=True):
 
 
 class Look(msgspec.Struct, frozen=True, tag=True):
-    """Runs were promoted: look for them now."""
+    """Runs were promoted, or a person asked for one: look for them now."""
 
 
 class Suspend(msgspec.Struct, frozen=True, tag=True):

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from rowlock.states import Decision
 from rowlock.store.connection import Connection
+from rowlock.store.nudges import nudge
 from rowlock.store.types import Answer, Approval, Decided, Deciding, RunId
 
 _BATCH: Final = 500
@@ -39,7 +40,9 @@ async def decide(
         won = await conn.fetch(
             "decide", run_id, step_key, digest, attempt, decision, by, reason or None
         )
-        await conn.fetch("wake_decided", [run_id] if won else [])
+        woken = await conn.fetch("wake_decided", [run_id]) if won else []
+    if woken:
+        await nudge(conn)
     given = Answer(step_key, digest, attempt, decision, by, reason)
     if won:
         return Decided(Deciding.DECIDED, given)

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from rowlock.store.connection import Connection
+from rowlock.store.nudges import nudge
 from rowlock.store.types import NewQuestion, Parked, RunId, Verdict, WorkerId
 
 _BATCH: Final = 1000
@@ -96,6 +97,8 @@ async def request_continue(
         async with conn.transaction():
             taken = await conn.fetch("take_suspend_back", batch, asked_by)
             freed = await conn.fetch("continue_suspended", batch)
+        if freed:
+            await nudge(conn)
         continued |= {RunId(row["run_id"]) for row in (*taken, *freed)}
     return [run for run in run_ids if run in continued]
 

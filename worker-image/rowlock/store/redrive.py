@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rowlock.errors import StoreUnavailable
 from rowlock.store.connection import Connection
+from rowlock.store.nudges import nudge
 from rowlock.store.types import Redriving, RunId
 
 
@@ -59,6 +60,7 @@ async def redrive(
     if now.live or wanted > now.newest + 1:
         return Redriving.NOT_FINISHED
     if await conn.fetch("redrive", run_id, wanted, by):
+        await nudge(conn)
         return Redriving.QUEUED
     return await _lost(conn, run_id, wanted)
 

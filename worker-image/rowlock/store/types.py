@@ -446,7 +446,7 @@ class RunSnapshot:
     suspend_asked
         Who wishes it suspended, and why.
     redrives
-        How often its custom resource asked for a further attempt.
+        The newest `spec.redrive` of its custom resource that led to an attempt; 0 for none.
     result, result_size
         The stored body, None above 64 KiB, and its size in bytes.
     max_takeovers

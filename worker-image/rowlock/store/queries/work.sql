@@ -39,6 +39,10 @@ SELECT l.run_id, l.epoch, l.attempt, l.agent_id, l.revision_id, l.key, l.takeove
        (SELECT true FROM rowlock.wish w WHERE w.run_id = l.run_id AND w.kind = 1 /* CANCEL */) IS TRUE AS cancelled
 FROM me LEFT JOIN leased l ON true;
 
+-- name: nudge
+-- Tell those who listen that a run was queued: see nudges.py.
+SELECT pg_notify('rowlock_ready', '');
+
 -- name: raise_claim_floor
 -- Make every claim of worker $1 with a token up to $2 take nothing, however late it arrives.
 UPDATE rowlock.worker SET claim_floor = greatest(claim_floor, $2::bigint)
