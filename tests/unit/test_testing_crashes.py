@@ -386,3 +386,93 @@ async def test_blocking_steps_run_too() -> None:
     await trial.run()
 
     assert trial.result == 42
+
+
+# -------------------------------------------------------------------- waits
+
+
+@agent(name="napping")
+async def napping(run: Run) -> int:
+    """Sleep for a day between two steps."""
+    first = await run.step("first", one)
+    await run.sleep(86_400)
+    return first + await run.step("second", one)
+
+
+async def one() -> int:
+    """Return 1."""
+    return 1
+
+
+async def test_a_day_of_sleep_passes_at_once() -> None:
+    trial = await Trial.begin(napping)
+    await trial.run()
+
+    assert trial.result == 2
+    assert trial.takeovers == 0
+    assert trial.clock.monotonic() == pytest.approx(86_400, abs=5)
+    assert trial.store.tables.violations() == []
+
+
+@pytest.mark.parametrize("point", [Point.BEFORE_PARK, Point.AFTER_PARK])
+async def test_a_worker_may_die_while_it_lets_a_run_sleep(point: Point) -> None:
+    trial = await Trial.begin(napping)
+    await crash(trial, CrashAt(point))
+    await trial.run()
+
+    assert_sound(trial)
+    assert trial.result == 2
+    assert trial.takeovers == (point is Point.BEFORE_PARK)
+    assert [step.partition("#")[0] for step in trial.steps] == ["first", "second"]
+
+
+def careful(paid: list[str]) -> ChatAgent:
+    """Return an agent that asks before it pays."""
+
+    @tool(side_effects="idempotent", approval="always")
+    async def pay(run: Run, cents: int) -> str:
+        """Pay."""
+        paid.append(run.call_id)
+        return f"paid {cents}"
+
+    return ChatAgent(
+        name="careful",
+        model=ScriptedModel([tool_call("pay", cents=5), lambda r: r.message(-1)["content"]]),
+        instructions="Pay.",
+        tools=[pay],
+    )
+
+
+@pytest.mark.parametrize("point", [Point.BEFORE_PARK, Point.AFTER_PARK, Point.AFTER_EFFECT])
+async def test_a_person_is_asked_once_and_the_payment_is_made_once_approved(point: Point) -> None:
+    paid: list[str] = []
+    trial = await Trial.begin(careful(paid), "go")
+    if point is not Point.AFTER_EFFECT:
+        await crash(trial, CrashAt(point))
+    await trial.run()
+    [question] = await trial.questions()
+    assert (question.tool, paid) == ("pay", [])
+    assert trial.final is None
+    await trial.decide("pay", by="ada")
+    if point is Point.AFTER_EFFECT:
+        await crash(trial, CrashAt(point, "pay"))
+    await trial.run()
+
+    assert trial.result == "paid 5"
+    assert set(paid) == {f"{trial.run_id}/pay:1.0/1"}
+    assert await trial.questions() == []
+    assert_sound(trial)
+
+
+async def test_a_question_that_nobody_asked_cannot_be_answered() -> None:
+    trial = await Trial.begin(careful([]), "go")
+    with pytest.raises(LookupError, match="no open question"):
+        await trial.decide("pay")
+
+
+async def test_a_run_that_waits_for_a_person_never_comes_to_its_end() -> None:
+    trial = await Trial.begin(careful([]), "go")
+    with pytest.raises(NeverReached):
+        await trial.run(crash_at=CrashAt(Point.BEFORE_FINISH))
+    with pytest.raises(AssertionError, match="not over"):
+        _ = trial.result

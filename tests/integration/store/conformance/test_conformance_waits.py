@@ -377,7 +377,7 @@ async def test_of_several_wishes_for_one_attempt_one_is_granted(subject: Subject
 
 async def test_who_asks_once_gets_one_attempt(subject: Subject) -> None:
     worker, [run] = await subject.running(linked=True)
-    by = "spec.redrive 1"
+    by = "spec.redrive 4"
     assert await subject.store.redrive_once(run.run_id, by=by) is Redriving.NOT_FINISHED
     await subject.end(worker, run)
     assert await subject.store.redrive_once(run.run_id, by=by) is Redriving.QUEUED
@@ -386,7 +386,7 @@ async def test_who_asks_once_gets_one_attempt(subject: Subject) -> None:
     await subject.end(worker, again)
 
     assert await subject.store.redrive_once(run.run_id, by=by) is Redriving.ALREADY_ASKED
-    assert (await subject.store.snapshots([run.run_id]))[run.run_id].redrives == 1
+    assert (await subject.store.snapshots([run.run_id]))[run.run_id].redrives == 4
 
 
 async def test_an_unknown_run_is_not_driven_again(subject: Subject) -> None:

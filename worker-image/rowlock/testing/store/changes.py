@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from rowlock.testing.store.tables import Ended, Live, Tables
 from rowlock.testing.store.workers import lease_until
 
 _LARGEST_RESULT = 64 * 1024
+_SPEC_REDRIVE = re.compile(r"spec\.redrive ([0-9]{1,9})")
 
 
 def unshown(tables: Tables, limit: int, after: int) -> list[Change]:
@@ -78,9 +80,10 @@ def _suspend_asked(tables: Tables, run_id: RunId) -> str | None:
 
 
 def _redrives(tables: Tables, run_id: RunId) -> int:
-    """Count the further attempts that the run's custom resource asked for."""
-    asked = (by for (run, _), by in tables.attempts.items() if run == run_id)
-    return sum(by.startswith("spec.redrive ") for by in asked)
+    """Return the newest number by which the run's custom resource got a further attempt."""
+    asked = [by for (run, _), by in tables.attempts.items() if run == run_id]
+    numbers = [_SPEC_REDRIVE.fullmatch(by) for by in asked]
+    return max((int(match[1]) for match in numbers if match), default=0)
 
 
 def _final_fields(final: Ended | None) -> dict[str, Any]:
