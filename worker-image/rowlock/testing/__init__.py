@@ -4,12 +4,12 @@ import importlib
 import typing
 
 from rowlock.testing.clock import StillClock
-from rowlock.testing.memory import Crashed, MemoryJournal, Parked
-from rowlock.testing.running import run_agent
 from rowlock.testing.scripted import ScriptedModel, tool_call
 
 if typing.TYPE_CHECKING:
+    from rowlock.testing.memory import Crashed, MemoryJournal, Parked
     from rowlock.testing.points import CrashAt, Point
+    from rowlock.testing.running import run_agent
     from rowlock.testing.store import MemoryStore
     from rowlock.testing.trial import Life, NeverReached, Trial
 
@@ -31,6 +31,10 @@ __all__ = [
 
 #: Loaded when asked for: who only needs a scripted model should not pay for a worker's parts.
 _LATE = {
+    "Crashed": "memory",
+    "MemoryJournal": "memory",
+    "Parked": "memory",
+    "run_agent": "running",
     "CrashAt": "points",
     "Point": "points",
     "MemoryStore": "store",
