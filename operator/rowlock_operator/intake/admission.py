@@ -16,7 +16,7 @@ from rowlock.states import FailureReason
 from rowlock.store import changes, parking, redrive
 from rowlock.store import intake as store
 from rowlock.store.connection import Connection
-from rowlock.store.types import Enqueued, RunId, Submission
+from rowlock.store.types import Enqueued, Redriving, RunId, Submission
 from rowlock_operator import metrics as m
 from rowlock_operator.intake.departures import DELETION, Departures
 from rowlock_operator.intake.enqueuer import Answer, Enqueuer
@@ -140,7 +140,9 @@ class Admission:
                 run_id = batch.rows[seen.key.uid]
                 by = f"spec.redrive {seen.redrive}"
                 outcome = await redrive.redrive_once(self._connection, run_id, by=by)
-                log.info("A re-drive was asked for", run=str(seen.key), outcome=outcome.value)
+                refused = outcome in (Redriving.HISTORY_EXPIRED, Redriving.UNKNOWN)
+                say = log.warning if refused else log.info
+                say("A re-drive was asked for", run=str(seen.key), outcome=outcome.value)
 
     async def _suspend(self, batch: _Batch, answers: Sequence[tuple[Seen, Answer]]) -> None:
         """Hold what is to be held, and let go of what our own field held before."""
