@@ -14,6 +14,8 @@ from bench import _meters as meters
 
 #: Seconds that one hosted run waits for its model, and nothing else.
 HOSTED_SECONDS = 5.15
+#: Between two slices of runs that come in evenly.
+SLICE_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Figures:
     added_seconds_p50
         The median run beyond what its model waits.
     ideal_ratio
-        Whole waves of waiting for models, divided by `seconds`; 0 for instant.
+        Whole waves of waiting for models, and what the last slice of an even first wave starts
+        later than the first, divided by `seconds`; 0 for instant.
     steady_ratio
         The same from when all slots are full to when the queue is empty, so without the first
         wave's start and the last one's end; 0 for instant, and for a single wave.
@@ -45,6 +48,7 @@ class Figures:
     """
 
     model: str
+    arrivals: str
     concurrency: int
     workers: int
     runs: int
@@ -98,6 +102,7 @@ def figures(arguments: argparse.Namespace, seen: Seen) -> Figures:
     runs: int = arguments.runs
     slots: int = arguments.concurrency
     waits = HOSTED_SECONDS if arguments.model == "hosted" else 0.0
+    later = waits - SLICE_SECONDS if arguments.arrivals == "even" else 0.0
     before, after, (fresh, done) = seen.before, seen.after, seen.tallies
 
     def each(spent: float, unit: float = 1.0) -> float:
@@ -108,6 +113,7 @@ def figures(arguments: argparse.Namespace, seen: Seen) -> Figures:
 
     return Figures(
         model=arguments.model,
+        arrivals=arguments.arrivals,
         concurrency=slots,
         workers=arguments.workers,
         runs=runs,
@@ -116,7 +122,7 @@ def figures(arguments: argparse.Namespace, seen: Seen) -> Figures:
         run_seconds_p50=round(statistics.median(took), 4),
         run_seconds_p99=round(took[int(len(took) * 0.99) - 1], 4),
         added_seconds_p50=round(statistics.median(took) - waits, 4),
-        ideal_ratio=round(math.ceil(runs / slots) * waits / seconds, 4),
+        ideal_ratio=round((math.ceil(runs / slots) * waits + later) / seconds, 4),
         steady_ratio=round(steady(seen.times, slots=slots, waits=waits), 4),
         worker_cpu_ms_per_run=each(after.worker_cpu - before.worker_cpu, 1000),
         worker_rss_mb_per_run=round(seen.grown_mb / min(runs, slots), 4),

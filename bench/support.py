@@ -10,7 +10,9 @@ can be claimed before all can, and the clock runs from the first claim to the la
 The results are then checked in the database and in the ledger of refunds; a load with a wrong
 one exits with 1, whatever its speed.
 
-All runs start at once and stay in step: the hard case, for each wave wants the loop at once.
+`--arrivals burst`: all runs start at once and stay in step: the hard case, for each wave wants the
+loop at once. `--arrivals even`: as many as there are slots come in evenly over the time that one
+run waits, the rest with the last of them; so the slots are full and out of step, as in a service.
 `ideal_ratio` compares with a worker that costs no time at all and has to wait for its models in
 whole waves: 6,000 runs with 1,024 slots are six waves, of which the last is not full.
 """
@@ -25,7 +27,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -35,7 +38,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from bench import _meters as meters
-from bench._figures import Figures, Seen, figures, median, table
+from bench._figures import HOSTED_SECONDS, SLICE_SECONDS, Figures, Seen, figures, median, table
 from rowlock.embedded import EmbeddedPostgres
 from rowlock.store import bodies, intake
 from rowlock.store.connection import Connection
@@ -76,7 +79,7 @@ async def observe(
         await load.run(min(arguments.runs, arguments.warm_up), "warm up")
         after_run = await last_run(reader)
         before = await meters.read(reader, **pids)
-        await load.run(arguments.runs, "load")
+        await load.run(arguments.runs, "load", slices=first_wave(arguments))
         after = await meters.read(reader, **pids)
     good = await check(connection, reader, calls(ledger), arguments.runs, after_run)
     await connection.close()
@@ -137,18 +140,31 @@ class Load:
         self._worker_pid = worker_pid
         self._console = console
 
-    async def run(self, runs: int, what: str) -> None:
-        """Enqueue `runs` runs at one instant and wait until none is left."""
+    async def run(self, runs: int, what: str, *, slices: Sequence[int] = (0,)) -> None:
+        """Enqueue `runs` runs and wait until none is left.
+
+        Parameters
+        ----------
+        slices
+            How many come in together, one slice every `SLICE_SECONDS`; all others with the last.
+        """
         self.runs += runs
-        new = await self._new_runs(runs)
-        async with self._connection.transaction():
-            await intake.enqueue(self._connection, new)
+        await self._enqueue(await self._new_runs(runs), slices)
         with Progress(console=self._console, transient=True) as progress:
             bar = progress.add_task(what, total=runs)
             while left := await self._reader.fetchval(_LEFT):
                 progress.update(bar, completed=runs - left)
                 self.peak_mb = max(self.peak_mb, meters.resident_mb(self._worker_pid))
                 await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _enqueue(self, new: list[NewRun], slices: Sequence[int]) -> None:
+        began = time.monotonic()
+        for number, size in enumerate(slices, start=1):
+            part, new = (new[:size], new[size:]) if number < len(slices) else (new, [])
+            async with self._connection.transaction():
+                await intake.enqueue(self._connection, part)
+            if new:
+                await asyncio.sleep(began + number * SLICE_SECONDS - time.monotonic())
 
     async def _new_runs(self, runs: int) -> list[NewRun]:
         pool = await intake.ensure_pool(self._connection, namespace="", name="default")
@@ -164,6 +180,15 @@ class Load:
             NewRun(agent, revision, pool, input=bodies.encode({"order_id": str(1000 + number)}))
             for number in range(runs)
         ]
+
+
+def first_wave(arguments: argparse.Namespace) -> list[int]:
+    """Return how many runs come in with each slice of the first wave."""
+    if arguments.arrivals == "burst":
+        return [0]
+    slices = round(HOSTED_SECONDS / SLICE_SECONDS)
+    slots: int = arguments.concurrency
+    return [slots * (n + 1) // slices - slots * n // slices for n in range(slices)]
 
 
 _LEFT = "SELECT (SELECT count(*) FROM rowlock.run_ready) + (SELECT count(*) FROM rowlock.run_lease)"
@@ -215,13 +240,17 @@ def parse() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--model", choices=("instant", "hosted"), default="instant")
+    parser.add_argument("--arrivals", choices=("burst", "even"), default="burst")
     parser.add_argument("--concurrency", type=int, default=512, help="runs at once")
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--workers", type=int, default=1, help="loop processes")
     parser.add_argument("--warm-up", type=int, default=500, help="runs before the clock starts")
     parser.add_argument("--repeat", type=int, default=1, help="measure so often, show medians")
     parser.add_argument("--json", type=Path, help="write the figures here, too")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.arrivals == "even" and arguments.model == "instant":
+        parser.error("--arrivals even spreads what a model waits: use it with --model hosted")
+    return arguments
 
 
 def main() -> None:

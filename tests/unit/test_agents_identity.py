@@ -151,6 +151,8 @@ def test_a_name_that_would_make_keys_ambiguous_is_refused(name: str) -> None:
     """The message says what to do instead."""
     with pytest.raises(AgentError, match="key="):
         keyed(name, "x")
+    with pytest.raises(AgentError, match="key="):
+        numbered(name, "0" * 24, 0)
 
 
 def test_a_key_that_cannot_be_stored_is_refused() -> None:

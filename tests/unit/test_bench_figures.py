@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from bench._figures import HOSTED_SECONDS, Seen, figures, median, steady
+from bench._figures import HOSTED_SECONDS, SLICE_SECONDS, Seen, figures, median, steady
 from bench._meters import Meter, Tally
+from bench.support import first_wave
 
 SLOTS = 4
 
@@ -39,9 +40,11 @@ def seen(times: list[tuple[float, float]]) -> Seen:
     )
 
 
-def hosted(runs: int) -> argparse.Namespace:
+def hosted(runs: int, *, arrivals: str = "burst") -> argparse.Namespace:
     """Return the command line of a hosted load."""
-    return argparse.Namespace(model="hosted", concurrency=SLOTS, workers=1, runs=runs)
+    return argparse.Namespace(
+        model="hosted", arrivals=arrivals, concurrency=SLOTS, workers=1, runs=runs
+    )
 
 
 @pytest.mark.parametrize("last", [SLOTS, 1])
@@ -50,6 +53,21 @@ def test_a_worker_that_costs_no_time_is_ideal(last: int) -> None:
     times = waves(3, last=last)
     shown = figures(hosted(len(times)), seen(times))
     assert (shown.ideal_ratio, shown.added_seconds_p50) == (1.0, 0.0)
+
+
+def test_an_even_first_wave_ends_as_much_later_as_its_last_slice_comes() -> None:
+    """A worker that costs no time is ideal there, too."""
+    step = (HOSTED_SECONDS - SLICE_SECONDS) / (SLOTS - 1)
+    times = waves(3, ramp=step)
+    assert figures(hosted(len(times), arrivals="even"), seen(times)).ideal_ratio == 1.0
+
+
+@pytest.mark.parametrize("slots", [1, 50, 256, 1024, 4096])
+def test_the_first_wave_fills_each_slot_once(slots: int) -> None:
+    """The slices differ by one at most."""
+    slices = first_wave(argparse.Namespace(arrivals="even", concurrency=slots))
+    assert sum(slices) == slots
+    assert max(slices) - min(slices) <= 1
 
 
 def test_what_each_wave_adds_shows_in_both_ratios() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping, Set
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Any
 
@@ -68,9 +69,11 @@ def keyed(name: str, key: str | int) -> str:
 
 def numbered(name: str, args_digest: str, nth: int) -> str:
     """Return the identity of the `nth` step (from 0) of this name with these arguments."""
+    check_name(name)
     return _shortened(f"{name}#{args_digest}.{nth}")
 
 
+@lru_cache(maxsize=1024)
 def check_name(name: str) -> None:
     """Refuse a name that would make keys ambiguous or unprintable."""
     if not name or not name.isprintable() or ":" in name or "#" in name:

@@ -22,6 +22,7 @@ import uvloop
 from rowlock import logs
 from rowlock.engine import collector
 from rowlock.engine.board import Board
+from rowlock.engine.forks import guard_forks
 from rowlock.engine.host import Host
 from rowlock.engine.messages import (
     EXIT_FENCED,
@@ -110,6 +111,7 @@ def main() -> None:
         os.set_inheritable(fd, False)  # what agents start has no part in this
     die_with_parent(parent, code=EXIT_FENCED)
     hide_memory()
+    guard_forks()
     ignore_stop_signals()
     control = socket.socket(fileno=control_fd)
     boot = read_boot(control)
