@@ -110,6 +110,18 @@ async def test_a_key_that_comes_later_is_not_put_behind_all_others(subject: Subj
     assert await subject.order(worker) == [many[3], many[4], new, many[5]]
 
 
+async def test_a_run_that_came_back_is_no_sign_of_how_far_the_queue_has_come(
+    subject: Subject,
+) -> None:
+    worker, [back] = await subject.running()
+    await subject.later(10)
+    await subject.store.release(worker=worker, runs=[(back.run_id, back.epoch, 0)])
+    many = await subject.enqueue(2, key="many")
+    [one] = await subject.enqueue(key="one")
+
+    assert await subject.order(worker) == [back.run_id, *many, one]
+
+
 async def test_a_run_that_nobody_takes_in_time_fails(subject: Subject) -> None:
     [late, patient] = [
         *await subject.enqueue(queue_deadline_seconds=60.0, linked=True),
