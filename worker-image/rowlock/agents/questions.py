@@ -35,7 +35,7 @@ class Rule:
         Neither `always` nor a function.
     """
 
-    __slots__ = ("_tool", "_when", "expires_in")
+    __slots__ = ("_tool", "_when", "expires_in", "never")
 
     def __init__(self, when: Approval, *, tool: str, expires_in: float | None) -> None:
         if not (when is None or when == "always" or callable(when)):
@@ -47,6 +47,8 @@ class Rule:
                 f"Tool {tool!r}: approval_timeout={expires_in!r} must be above 0 seconds."
             )
         self._when = when
+        #: No call needs one.
+        self.never = when is None
         self._tool = tool
         self.expires_in = expires_in
 

@@ -291,7 +291,7 @@ def arguments_of(fn: Callable[..., Any], takes_run: bool) -> Arguments:
 
 
 def _question(fn: Callable[..., Any], key: str, args: tuple[Any, ...]) -> Question | None:
-    if not isinstance(fn, Declared) or fn.approval is None:
+    if not isinstance(fn, Declared) or fn.approval is None or fn.approval.never:
         return None
     return fn.approval.question(key, canonical(args), args, {})
 

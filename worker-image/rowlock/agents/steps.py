@@ -89,7 +89,8 @@ class Steps:
         ApprovalDenied
             Nobody did.
         """
-        self._refuse_inside_a_step(work.key)
+        if CURRENT.get() is not None:
+            raise _inside(work.key)
         reply = await self.journal.ask(question)
         if not reply.approved:
             raise await self._execution(work, decision).record_denied(denial(reply))
@@ -114,7 +115,8 @@ class Steps:
         Noted and not awaited: the entry is stored long before a long wait is over,
         and before the run can leave its worker.
         """
-        self._refuse_inside_a_step(key)
+        if CURRENT.get() is not None:
+            raise _inside(key)
         journal, entry = self.journal, self.journal.recall(key)
         wait = _decode_wait(entry.body) if entry is not None else None
         if entry is None or wait is None or self._dropped.covers(entry.seq, wait.attempt):
@@ -141,12 +143,9 @@ class Steps:
         self.finished += 1
         return result
 
-    def _refuse_inside_a_step(self, key: str) -> None:
-        if CURRENT.get() is not None:
-            raise AgentError(f"Step {key!r} was started inside a step: start it from the agent.")
-
     def _enter(self, key: str) -> None:
-        self._refuse_inside_a_step(key)
+        if CURRENT.get() is not None:
+            raise _inside(key)
         if key in self._running:
             raise NonDeterministic(
                 f"Step {key!r} is running already: give steps that run at once different keys."
@@ -180,6 +179,10 @@ class Steps:
             clock=self._clock,
             decision=decision,
         )
+
+
+def _inside(key: str) -> AgentError:
+    return AgentError(f"Step {key!r} was started inside a step: start it from the agent.")
 
 
 def _read(work: Work[T], record: Record) -> T:

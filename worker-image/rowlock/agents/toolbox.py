@@ -93,7 +93,8 @@ async def _say(text: str) -> str:
 
 async def _answer(steps: Steps, work: Work[str], tool: AnyTool, given: bytes) -> str:
     """Return what the model is told: the result, or why there is none."""
-    work.question = tool.approval.question(work.key, given, (), work.args[1])
+    if not tool.approval.never:
+        work.question = tool.approval.question(work.key, given, (), work.args[1])
     ask: Question | None = None
     while True:
         try:
