@@ -66,7 +66,7 @@ BEGIN
             ORDER BY q.vft DESC LIMIT 1) END,
     coalesce(
       (SELECT q.vft FROM rowlock.run_ready q
-       WHERE q.pool_id = pool AND q.priority = level AND q.epoch = 0 ORDER BY q.vft LIMIT 1),
+       WHERE q.pool_id = pool AND q.priority = level AND q.epoch = 0 AND NOT q.quarantined ORDER BY q.vft LIMIT 1),
       extract(epoch FROM rowlock.now() - '2025-01-01 00:00:00+00'::timestamptz)::float8 * 1000000));
 END $$;
 
