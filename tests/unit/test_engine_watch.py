@@ -11,8 +11,9 @@ import pytest
 from rowlock.engine.board import BEAT_NS, LAG_US, TICK, Board
 from rowlock.engine.pulse import PERIOD, Pulse
 from rowlock.engine.trust import Trust
+from rowlock.supervisor.burial import How, how_ended
 from rowlock.supervisor.child import child_environment
-from rowlock.supervisor.crew import How, how_ended, respawn_seconds
+from rowlock.supervisor.crew import respawn_seconds
 from rowlock.supervisor.plans import share
 from rowlock.supervisor.stalls import StallWatch
 

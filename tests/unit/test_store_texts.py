@@ -88,9 +88,13 @@ BLAME = ["blamed", "suspected", "quarantined"]
 
 
 def test_what_moves_a_live_run_takes_along_what_is_put_down_to_it() -> None:
-    moves = re.compile(r"INSERT INTO rowlock\.run_(?:ready|backlog|timer|parked|lease)\s*\((.*?)\)", re.S)
+    moves = re.compile(
+        r"INSERT INTO rowlock\.run_(?:ready|backlog|timer|parked|lease)\s*\((.*?)\)", re.S
+    )
     found = [(name, columns) for name in STATEMENTS for columns in moves.findall(STATEMENTS[name])]
     assert len(found) >= 14
-    forgetful = {name for name, columns in found if not set(BLAME) <= set(re.findall(r"\w+", columns))}
+    forgetful = {
+        name for name, columns in found if not set(BLAME) <= set(re.findall(r"\w+", columns))
+    }
     # A new run has nothing to forget.
     assert forgetful == {"enqueue"}

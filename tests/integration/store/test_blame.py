@@ -1,4 +1,4 @@
-"""What is put down to each run of a lost worker, and what follows: a limit, a wait, a life alone."""
+"""What is put down to each run of a lost worker, and what follows: a limit, a wait, quarantine."""
 
 from __future__ import annotations
 

@@ -28,6 +28,8 @@ class Boot(msgspec.Struct, frozen=True, tag=True):
         Blocking calls at once, and how many one executor makes before it is replaced.
     lease_seconds
         For how long PostgreSQL trusts it after a beat.
+    quarantine
+        It claims only runs that are to be alone, one at a time; it has one slot.
     """
 
     database_url: str
@@ -42,6 +44,12 @@ class Boot(msgspec.Struct, frozen=True, tag=True):
     log_level: str
     executors: int = 4
     executor_max_calls: int = 1000
+    quarantine: bool = False
+
+    @property
+    def label(self) -> str:
+        """What metrics call it."""
+        return f"q{self.index}" if self.quarantine else str(self.index)
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):

@@ -115,6 +115,8 @@ class Claimed:
         How many of its takeovers count towards `max_takeovers`.
     suspected
         How many processes died that it may have killed.
+    probation_seconds
+        Of a quarantined run: how long it must live alone until it may be among others again.
     """
 
     run_id: RunId
@@ -132,6 +134,7 @@ class Claimed:
     cancelled: bool = False
     blamed: int = 0
     suspected: int = 0
+    probation_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

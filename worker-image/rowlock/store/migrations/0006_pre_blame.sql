@@ -29,7 +29,7 @@ CREATE FUNCTION rowlock.suspicion(reason text, blame text) RETURNS int LANGUAGE 
 $$;
 
 -- How long a suspect must live alone until it may be among others again: half a minute, and twice as long
--- with every further process that died with it. (`rowlock.engine.probation` knows this, too.)
+-- with every further process that died with it.
 CREATE FUNCTION rowlock.probation(suspected smallint) RETURNS interval LANGUAGE sql IMMUTABLE AS $$
   SELECT interval '30 seconds' * 2 ^ least(greatest(suspected - 2, 0), 10)
 $$;

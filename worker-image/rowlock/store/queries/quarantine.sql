@@ -35,7 +35,7 @@ WITH clock AS MATERIALIZED (
 SELECT l.run_id, l.epoch, l.attempt, l.agent_id, l.revision_id, l.key, l.takeovers, l.max_takeovers, l.active_ms,
        l.linked, l.claimed_at, l.carry,
        (SELECT true FROM rowlock.wish w WHERE w.run_id = l.run_id AND w.kind = 1 /* CANCEL */) IS TRUE AS cancelled,
-       l.blamed, l.suspected
+       l.blamed, l.suspected, extract(epoch FROM rowlock.probation(l.suspected))::float8 AS probation_seconds
 FROM me LEFT JOIN leased l ON true;
 
 -- name: alone_waiting

@@ -53,7 +53,8 @@ RETURNING worker_id;
 SELECT l.run_id, l.epoch, l.attempt, l.agent_id, l.revision_id, l.key, l.takeovers, l.max_takeovers, l.active_ms,
        l.linked, l.claimed_at, l.carry,
        (SELECT true FROM rowlock.wish w WHERE w.run_id = l.run_id AND w.kind = 1 /* CANCEL */) IS TRUE AS cancelled,
-       l.blamed, l.suspected
+       l.blamed, l.suspected,
+       CASE WHEN l.quarantined THEN extract(epoch FROM rowlock.probation(l.suspected))::float8 END AS probation_seconds
 FROM rowlock.run_lease l
 WHERE l.worker_id = $1::bigint AND l.run_id <> ALL($2::bigint[]);
 
