@@ -161,3 +161,14 @@ async def bystander(run: Run, task: Task) -> int:
         return number
 
     return sum([await run.step(f"step-{n}", effect, n) for n in range(task.steps)])
+
+
+@agent(name="ambling")
+async def ambling(run: Run, task: Task) -> int:
+    """Do steps that take a little while, for a long time."""
+
+    async def effect(number: int) -> int:
+        await asyncio.sleep(0.1)
+        return number
+
+    return sum([await run.step(f"step-{n}", effect, n) for n in range(task.steps)])

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections import Counter
 
 import asyncpg
 import pytest
 
-from rowlock.states import EventKind, FenceReason, FinalStatus
+from rowlock.states import EventKind, FinalStatus
 from rowlock.store.types import RunId
 from tests.workers import Bench, LocalWorker, bench_fixture, eventually  # noqa: F401
 

@@ -38,17 +38,22 @@ class How(Enum):
     DIED = "died"
 
 
-def how_ended(code: int, *, stalled: bool, fenced: bool, dismissed: bool) -> How:
-    """Decide how a process ended from its return code and from what its supervisor did to it."""
+def how_ended(code: int, *, stalled: bool, fenced: bool, told: bool, dismissed: bool) -> How:
+    """Decide how a process ended from its return code and from what its supervisor did to it.
+
+    A good return code proves nothing by itself: what agents call may end their process as well.
+    """
     if fenced or code == EXIT_FENCED:
         return How.FENCED
     if stalled:
         return How.STALLED
-    return How.LEFT if dismissed or code == EXIT_LEFT else How.DIED
+    return How.LEFT if dismissed or (told and code == EXIT_LEFT) else How.DIED
 
 
 _FENCE_REASONS = {
     How.LEFT: FenceReason.LEFT,
+    #: It says so, or PostgreSQL does: then this fence finds nothing to do.
+    How.FENCED: FenceReason.WORKER_DIED,
     How.STALLED: FenceReason.STALLED,
     How.DIED: FenceReason.WORKER_DIED,
 }
@@ -85,7 +90,13 @@ class Burial:
     async def bury(self, child: Child, code: int) -> Life:
         """Give away what a process that has ended still holds, at once."""
         child.kill_executors()
-        how = how_ended(code, stalled=child.stalled, fenced=child.fenced, dismissed=child.dismissed)
+        how = how_ended(
+            code,
+            stalled=child.stalled,
+            fenced=child.fenced,
+            told=child.told,
+            dismissed=child.dismissed,
+        )
         run = child.run_on_loop
         self._tally.add(metrics.PROCESS_ENDS, how.value)
         say = log.info if how is How.LEFT else log.warning
@@ -102,8 +113,6 @@ class Burial:
         return Life(how, time.monotonic() - child.started_at, runs)
 
     async def _fence(self, child: Child, how: How, run: RunId | None) -> int:
-        if how is How.FENCED:
-            return 0
         reason = _FENCE_REASONS[how]
         seen = {child.worker_id: run} if run else {}
         while True:
