@@ -90,7 +90,7 @@ async def test_several_at_once_are_each_alone(bench: Bench) -> None:
 async def test_without_extra_processes_a_loop_lends_its_place_and_gets_it_back(
     bench: Bench,
 ) -> None:
-    """So nothing starves where memory is short: an only process serves both, one after the other."""
+    """So nothing starves where memory is short: one process serves both, one after the other."""
     worker = bench.worker("--quarantine-processes", "0", "--slots", "4")
     [before] = await bench.enqueue("walker", steps=5, gates=[1])
     await bench.waiting("1")

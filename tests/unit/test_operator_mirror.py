@@ -391,7 +391,10 @@ def change(kind: ChangeKind, seq: int = 10, epoch: int = 1, run: int = 77) -> Ch
             change(ChangeKind.TAKEN_OVER, epoch=3),
             leased(epoch=3, lifecycle=(moved(2, reason="WorkerDied", counted=0),)),
             "RunTakenOver",
-            "from worker-2 to worker-3, resumed at step 14, takeover 2 (0 of 5 counted): WorkerDied",
+            (
+                "from worker-2 to worker-3, resumed at step 14, "
+                "takeover 2 (0 of 5 counted): WorkerDied"
+            ),
             "worker-3",
         ),
         (

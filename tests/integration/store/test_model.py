@@ -42,6 +42,9 @@ class Run:
     epoch: int = 0
     attempt: int = 1
     takeovers: int = 0
+    blamed: int = 0
+    suspected: int = 0
+    alone: bool = False
     holder: WorkerId | None = None
     wished: bool = False
     events: int = 0
@@ -81,6 +84,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.world = self.do(World.create(self.dsn))
         self.runs: dict[RunId, Run] = {}
         self.fenced: set[WorkerId] = set()
+        self.quarantine: set[WorkerId] = set()
         self.token = 0
         self.cap: int | None = None
         self.places = 0
@@ -110,9 +114,12 @@ class StoreMachine(RuleBasedStateMachine):
     def first_worker(self) -> WorkerId:
         return self.do(self.world.worker())
 
-    @rule(target=worker_ids)
-    def register(self) -> WorkerId:
-        return self.do(self.world.worker())
+    @rule(target=worker_ids, quarantine=st.booleans())
+    def register(self, quarantine: bool) -> WorkerId:
+        worker = self.do(self.world.worker(quarantine=quarantine))
+        if quarantine:
+            self.quarantine.add(worker)
+        return worker
 
     @rule(
         target=run_ids,
@@ -150,14 +157,20 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(target=holds, worker=worker_ids, limit=st.integers(1, 3))
     def claim(self, worker: WorkerId, limit: int) -> Any:
         self.token += 1
-        claimed = self.do(
-            work.claim(
-                self.world.store, worker=worker, pool=self.world.pool, token=self.token, limit=limit
-            )
-        )
+        alone = worker in self.quarantine
+        given = {"worker": worker, "pool": self.world.pool, "token": self.token}
+        if alone:
+            limit = 0 if any(model.holder == worker for model in self.runs.values()) else 1
+            claimed = self.do(work.claim_alone(self.world.store, **given))
+        else:
+            claimed = self.do(work.claim(self.world.store, **given, limit=limit))
         assert (claimed is None) == (worker in self.fenced)
         ready = sorted(
-            (run for run in self.runs if self.runs[run].place is Place.READY),
+            (
+                run
+                for run, model in self.runs.items()
+                if model.place is Place.READY and model.alone == alone
+            ),
             key=lambda run: self.runs[run].urgency,
         )
         expected = [] if claimed is None else ready[:limit]
@@ -232,15 +245,24 @@ class StoreMachine(RuleBasedStateMachine):
             repeated = self.do(work.release(self.world.store, worker=hold.worker, runs=runs))
             assert repeated == {hold.run: Verdict.ALREADY_DONE}
 
-    @rule(worker=worker_ids, reason=st.sampled_from(FenceReason))
-    def fence(self, worker: WorkerId, reason: FenceReason) -> None:
-        fenced = self.do(workers.fence(self.world.store, [worker], reason=reason))
+    @rule(
+        worker=worker_ids,
+        reason=st.sampled_from(FenceReason),
+        seen=st.one_of(st.none(), st.integers(0, 2)),
+    )
+    def fence(self, worker: WorkerId, reason: FenceReason, seen: int | None) -> None:
+        held = sorted(run for run, model in self.runs.items() if model.holder == worker)
+        on_loop = held[seen] if seen is not None and seen < len(held) else None
+        shown = {} if on_loop is None else {worker: on_loop}
+        call = workers.fence(self.world.store, [worker], reason=reason, on_loop=shown)
+        fenced = self.do(call)
         assert fenced.workers == (() if worker in self.fenced else (worker,))
         self.fenced.add(worker)
         moved = {*fenced.requeued, *fenced.delayed, *fenced.failed, *fenced.cancelled}
-        assert moved == {run for run, model in self.runs.items() if model.holder == worker}
-        for run in moved:
-            self._lose(self.runs[run], counted=reason is not FenceReason.LEFT)
+        assert moved == set(held)
+        alone = len(held) == 1 or worker in self.quarantine
+        for run in held:
+            self._lose(self.runs[run], reason, run == on_loop or alone, on_loop is not None)
 
     @rule(run=run_ids)
     def request_cancel(self, run: RunId) -> None:
@@ -274,12 +296,16 @@ class StoreMachine(RuleBasedStateMachine):
     def places_and_counters_agree(self) -> None:
         rows = self.do(
             self.world.sql(
-                "SELECT run_id, place, epoch, attempt, takeovers, worker_id FROM rowlock.run_live"
+                "SELECT run_id, place, epoch, attempt, takeovers, blamed, suspected, quarantined, "
+                "worker_id FROM rowlock.run_live"
             )
         )
         live = {row["run_id"]: tuple(row)[1:] for row in rows}
         expected = {
-            run: (m.place, m.epoch, m.attempt, m.takeovers, m.holder)
+            run: (
+                *(m.place, m.epoch, m.attempt, m.takeovers),
+                *(m.blamed, m.suspected, m.alone, m.holder),
+            )
             for run, m in self.runs.items()
             if m.place is not Place.FINAL
         }
@@ -342,13 +368,19 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             self._final(model, FinalStatus.CANCELLED if retry else status)
 
-    def _lose(self, model: Run, *, counted: bool) -> None:
-        model.takeovers += counted
+    def _lose(self, model: Run, reason: FenceReason, did_it: bool, known: bool) -> None:
+        died = reason in (FenceReason.WORKER_DIED, FenceReason.STALLED)
+        counted = reason is not FenceReason.LEFT and (did_it or not died)
+        model.takeovers += reason is not FenceReason.LEFT
+        model.blamed += counted
+        if died and (did_it or not known):
+            model.suspected += 1
+            model.alone = model.alone or model.suspected >= 2
         if model.wished:
             self._final(model, FinalStatus.CANCELLED)
-        elif model.takeovers > model.max_takeovers:
+        elif model.blamed > model.max_takeovers:
             self._final(model, FinalStatus.FAILED)
-        elif counted and model.takeovers > 1:
+        elif counted and model.blamed > 1:
             self._leave_lease(model, Place.TIMER)
         else:
             model.holder = None
