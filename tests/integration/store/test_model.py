@@ -51,7 +51,7 @@ DEADLINE_SECONDS = 1500.0
 LEASE_SECONDS = 2500.0
 
 #: Sequences of calls: as many as take half a minute, or as many as somebody has time for.
-EXAMPLES = int(os.environ.get("ROWLOCK_MODEL_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("ROWLOCK_MODEL_EXAMPLES", "80"))
 STEPS = 50
 
 #: Which of a worker's runs was on its loop when it ended: None if nobody saw that.

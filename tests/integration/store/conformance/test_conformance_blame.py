@@ -239,6 +239,20 @@ async def test_the_second_loss_that_counts_waits_and_those_before_do_not(subject
     assert await counts(subject, bad) == [(2, 2, 2, True)]
 
 
+async def test_the_wait_grows_with_the_losses_that_count_and_not_with_the_others(
+    subject: Subject,
+) -> None:
+    [bad, good] = await subject.enqueue(2, max_takeovers=9)
+    assert [await die_known(subject, bad) for _ in range(2)] == [(good,), (good,)]
+    for _ in range(2):
+        worker = await subject.worker()
+        await subject.claim(worker)
+        await subject.die(worker)
+
+    assert await counts(subject, good) == [(4, 2, 2, True)]
+    assert 2 <= await subject.due_in(good) <= 7.6
+
+
 async def test_a_suspicion_delays_nothing(subject: Subject) -> None:
     runs = await subject.suspects()
 
@@ -466,21 +480,45 @@ async def test_each_further_death_doubles_the_time_alone(subject: Subject) -> No
     assert await counts(subject, run) == [(5, 5, 5, True)]
 
 
-async def test_a_cleared_run_is_alone_again_after_one_more_unknown_death(subject: Subject) -> None:
-    await subject.suspects(1, max_takeovers=9)
+async def cleared(subject: Subject) -> tuple[WorkerId, RunId, RunId]:
+    """Return a worker with a run that was alone for its time, and with another one."""
+    [run] = await subject.suspects(1, max_takeovers=9)
     await subject.later(1000)
     await subject.store.wake_due()
     worker = await subject.worker(quarantine=True)
     [held] = await subject.claim_alone(worker)
     await subject.later(31)
-    await subject.store.release(worker=worker, runs=[(held.run_id, held.epoch, 0)])
-    await subject.enqueue()
+    await subject.store.release(worker=worker, runs=[(run, held.epoch, 0)])
+    [other] = await subject.enqueue()
     among = await subject.worker()
     assert len(await subject.claim(among)) == 2
-    fenced = await subject.die(among)
+    return among, run, other
 
-    assert fenced.quarantined == (held.run_id,)
-    assert await counts(subject, held.run_id) == [(3, 2, 3, True)]
+
+async def test_a_cleared_run_is_alone_again_after_one_more_unknown_death(subject: Subject) -> None:
+    worker, run, _ = await cleared(subject)
+
+    assert (await subject.die(worker)).quarantined == (run,)
+    assert await counts(subject, run) == [(3, 2, 3, True)]
+
+
+async def test_a_cleared_run_stays_among_the_others_when_another_one_did_it(
+    subject: Subject,
+) -> None:
+    worker, run, other = await cleared(subject)
+    fenced = await subject.die(worker, other)
+
+    assert (fenced.displaced, fenced.quarantined) == ((run,), ())
+    assert run in fenced.requeued, "what others did delays nothing"
+    assert await counts(subject, run) == [(3, 2, 2, False)]
+
+
+async def test_a_cleared_run_stays_among_the_others_after_a_silent_loss(subject: Subject) -> None:
+    worker, run, _ = await cleared(subject)
+    fenced = await subject.die(worker, reason=FenceReason.NODE_LOST)
+
+    assert (fenced.delayed, fenced.quarantined) == ((run,), ())
+    assert await counts(subject, run) == [(3, 3, 2, False)]
 
 
 # -------------------------------------------------------------------- what people see
