@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -333,16 +333,23 @@ class StoreMachine(RuleBasedStateMachine):
         if not fenced and finals[hold.run] is Verdict.DONE:
             self.seqs[hold.run] = self.seqs.get(hold.run, 0) + 1
 
-    def _hold(self, which: int) -> Hold | None:
-        """Return a lease that there is, where none is a new one, or one that was there before."""
+    def _hold(self, which: int, *, stayed: bool = False) -> Hold | None:
+        """Return a lease that there is, where none is a new one, or one that was there before.
+
+        With `stayed` its run was with its worker for as long as a suspect must be alone.
+        """
         if which < 0:
             return self.holds[which] if len(self.holds) >= -which else None
-        if not self._leases():
-            alone, _ = self.both(lambda s: s.subject.store.alone_waiting(s.subject.pool))
-            worker = self._register(None, quarantine=alone > 0)
-            self._claim(worker, None if alone else 1 + which)
-        leases = self._leases()
+        leases = self._leases() or self._new_leases(1 + which)
+        if stayed:
+            self.later()
         return leases[which % len(leases)] if leases else None
+
+    def _new_leases(self, limit: int) -> list[Hold]:
+        alone, _ = self.both(lambda side: side.subject.store.alone_waiting(side.subject.pool))
+        worker = self._register(None, quarantine=alone > 0)
+        self._claim(worker, None if alone else limit)
+        return self._leases()
 
     def _leases(self) -> list[Hold]:
         memory = self.sides[1]
@@ -367,9 +374,9 @@ class StoreMachine(RuleBasedStateMachine):
         finals = {side.runs.index(run): verdict for run, verdict in flushed.finals.items()}
         return flushed.fenced, side.numbers(flushed.lost), finals
 
-    @rule(which=WHICH, again=st.booleans())
-    def release(self, which: int, again: bool) -> None:
-        hold = self._hold(which)
+    @rule(which=WHICH, stayed=st.booleans(), again=st.booleans())
+    def release(self, which: int, stayed: bool, again: bool) -> None:
+        hold = self._hold(which, stayed=stayed)
         if hold is None:
             return
 
@@ -390,10 +397,13 @@ class StoreMachine(RuleBasedStateMachine):
         which=WHICH,
         reasons=st.sampled_from([(), ("sleep",), ("approval",), ("sleep", "approval")]),
         digest=st.sampled_from(["d", "e"]),
+        stayed=st.booleans(),
         again=st.booleans(),
     )
-    def park(self, which: int, reasons: tuple[str, ...], digest: str, again: bool) -> None:
-        hold = self._hold(which)
+    def park(
+        self, which: int, reasons: tuple[str, ...], digest: str, stayed: bool, again: bool
+    ) -> None:
+        hold = self._hold(which, stayed=stayed)
         if hold is None:
             return
         wake_in = RETRY_SECONDS if "sleep" in reasons else None
@@ -649,6 +659,7 @@ def test_both_stores_answer_alike(shared_dsn: str) -> None:
             max_examples=EXAMPLES,
             stateful_step_count=STEPS,
             deadline=None,
+            phases=set(Phase) - {Phase.explain},
             suppress_health_check=list(HealthCheck),
         ),
     )
