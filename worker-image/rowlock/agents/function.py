@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from rowlock.agents.codec import codec
-from rowlock.agents.outcome import outcome_errors, output_body
+from rowlock.agents import checks
+from rowlock.agents.codec import result_codec
+from rowlock.agents.outcome import outcome_errors, output_body, read_result
 from rowlock.agents.protocol import Journal, Result
 from rowlock.agents.run import Run
 from rowlock.agents.signature import Declaration, check_agent_name, declaration
@@ -30,12 +31,13 @@ class AgentFunction(Generic[P, R]):
 
     def __init__(self, fn: Callable[P, Awaitable[R]], *, name: str) -> None:
         owner = f"Agent {name!r}"
+        checks.function(fn, owner=f"@agent(name={name!r})")
         declared = _declaration(fn, owner)
         self.name = name
         self.__doc__ = fn.__doc__
         self._fn: Callable[..., Awaitable[Any]] = fn
         self._input = _input(declared, name)
-        self._output = codec(declared.returns, owner=f"The result of agent {name!r}")
+        self._output = result_codec(declared.returns, owner=f"The result of agent {name!r}")
 
     @property
     def input_schema(self) -> dict[str, Any] | None:
@@ -55,6 +57,16 @@ class AgentFunction(Generic[P, R]):
             It does not fit; the message names each field and what would be right.
         """
         return self._input.check(value)
+
+    def read_result(self, body: bytes) -> R:
+        """Return the result of a run, as its JSON was stored, as the declared type.
+
+        Raises
+        ------
+        InvalidOutput
+            It was stored by code with another return annotation.
+        """
+        return read_result(self._output, body, agent=self.name)  # type: ignore[no-any-return]
 
     async def execute(self, journal: Journal, value: Any) -> Result:
         """Run the function to its end on a checked input.
@@ -105,4 +117,5 @@ def _declaration(fn: Callable[..., Any], owner: str) -> Declaration:
 def _input(declared: Declaration, name: str) -> TypedInput | NoInput:
     if not declared.parameters:
         return NoInput(name)
-    return TypedInput(declared.parameters[0].annotation, agent=name)
+    parameter = declared.parameters[0]
+    return TypedInput(parameter.annotation, agent=name, default=parameter)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Literal
 
+from rowlock.agents import checks
 from rowlock.agents.problems import Misfit
 from rowlock.errors import AgentError, NotStarted, PermanentError
 
@@ -48,6 +49,19 @@ class Policy:
     side_effects: SideEffects = "none"
     retries: int = 4
     timeout: float | None = None
+
+
+def checked(policy: Policy, *, owner: str) -> Policy:
+    """Return `policy` if its numbers make sense.
+
+    Raises
+    ------
+    AgentDefinitionError
+        One does not; the message names it.
+    """
+    checks.whole_number(policy.retries, "retries", least=0, owner=owner)
+    checks.seconds(policy.timeout, "timeout", owner=owner)
+    return policy
 
 
 @unique

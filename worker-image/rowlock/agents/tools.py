@@ -13,14 +13,21 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
 
+from rowlock.agents import checks
 from rowlock.agents.blocking import Crossing, needs_executor
-from rowlock.agents.codec import PlainCodec, TypedCodec, codec, schema_of, type_adapter
+from rowlock.agents.codec import PlainCodec, TypedCodec, result_codec, schema_of, type_adapter
 from rowlock.agents.located import check_declared, locate
 from rowlock.agents.problems import Misfit, describe_misfit
 from rowlock.agents.questions import Approval, Rule
-from rowlock.agents.retry import SIDE_EFFECTS, Policy, SideEffects
+from rowlock.agents.retry import SIDE_EFFECTS, Policy, SideEffects, checked
 from rowlock.agents.run import Run
-from rowlock.agents.signature import Declaration, Declared, Parameter, declaration
+from rowlock.agents.signature import (
+    Declaration,
+    Declared,
+    Parameter,
+    check_default,
+    declaration,
+)
 from rowlock.agents.work import call_function
 from rowlock.errors import AgentDefinitionError, PermanentError
 
@@ -30,6 +37,9 @@ R = TypeVar("R")
 OnInterrupt = Literal["tell_model", "ask", "fail"]
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+#: What history calls entries that are no tool's.
+_RESERVED = ("model", "progress", "sleep")
 
 
 class Tool(Declared, Generic[P, R]):
@@ -56,6 +66,7 @@ class Tool(Declared, Generic[P, R]):
         approval_timeout: float | None = None,
         blocking: bool | None = None,
     ) -> None:
+        checks.function(fn, owner="@tool")
         self.name = _checked_name(name or fn.__name__)
         rule = Rule(approval, tool=self.name, expires_in=approval_timeout)
         super().__init__(fn, policy, approval=rule, blocking=blocking)
@@ -63,6 +74,8 @@ class Tool(Declared, Generic[P, R]):
         self.description = cleandoc(fn.__doc__ or "")
         self.on_interrupt = on_interrupt
         owner = f"Tool {self.name!r}"
+        checked(policy, owner=owner)
+        checks.flag(blocking, "blocking", owner=owner)
         declared = declaration(fn, owner=owner, run_type=Run)
         self._takes_run, self._is_async = declared.takes_run, declared.is_async
         #: Each call is made in an executor process.
@@ -72,7 +85,9 @@ class Tool(Declared, Generic[P, R]):
         arguments = _arguments(self.name, declared)
         self._validate = arguments.validator.validate_json
         self.parameters = _schema(arguments, declared, owner)
-        self.codec = ToolCodec(codec(declared.returns, owner=f"The result of tool {self.name!r}"))
+        self.codec = ToolCodec(
+            result_codec(declared.returns, owner=f"The result of tool {self.name!r}")
+        )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself: no step, no record."""
@@ -214,8 +229,13 @@ def _check_choice(parameter: str, given: object, allowed: tuple[str, ...]) -> No
         raise AgentDefinitionError(f"{parameter}={given!r} is not one of {', '.join(allowed)}.")
 
 
-def _checked_name(name: str) -> str:
-    if _TOOL_NAME.fullmatch(name):
+def _checked_name(name: Any) -> str:
+    if name in _RESERVED:
+        raise AgentDefinitionError(
+            f"A tool cannot be called {name!r}, because history calls other entries so: "
+            "give it another name with @tool(name=…)."
+        )
+    if isinstance(name, str) and _TOOL_NAME.fullmatch(name):
         return name
     raise AgentDefinitionError(
         f"A tool cannot be called {name!r}: models accept letters, digits, '_' and '-', at most 64."
@@ -228,7 +248,8 @@ def _arguments(name: str, declared: Declaration) -> TypeAdapter[Any]:
     arguments = TypedDict(name, fields)  # type: ignore[misc]
     setattr(arguments, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010
     for parameter in declared.parameters:
-        type_adapter(parameter.annotation, owner=f"Parameter {parameter.name!r} of tool {name!r}")
+        owner = f"Parameter {parameter.name!r} of tool {name!r}"
+        check_default(parameter, type_adapter(parameter.annotation, owner=owner), owner=owner)
     return type_adapter(arguments, owner=f"Tool {name!r}")
 
 
