@@ -134,7 +134,7 @@ class Blocking:
 
     name = "blocking"
 
-    def turn(self, request: ModelRequest) -> ModelTurn:
+    def turn(self, _: ModelRequest) -> ModelTurn:
         """Answer."""
         return ModelTurn("fine")
 

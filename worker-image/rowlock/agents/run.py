@@ -27,6 +27,8 @@ from rowlock.states import EventKind
 
 R = TypeVar("R")
 T = TypeVar("T")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
 
 _MAX_PROGRESS_LENGTH = 1024
 _CLOCK = SystemClock()
@@ -88,7 +90,7 @@ class Run:
         timeout: float | None = None,
         side_effects: SideEffects | None = None,
         blocking: bool | None = None,
-    ) -> Coroutine[Any, Any, R]: ...
+    ) -> Coroutine[object, None, R]: ...
 
     @overload
     def step(
@@ -101,7 +103,7 @@ class Run:
         timeout: float | None = None,
         side_effects: SideEffects | None = None,
         blocking: bool | None = None,
-    ) -> Coroutine[Any, Any, R]: ...
+    ) -> Coroutine[object, None, R]: ...
 
     def step(
         self,
@@ -199,7 +201,31 @@ class Run:
         name = keyed("sleep", key) if key is not None else self._next("sleep", length)
         await self._steps.sleep(name, float(seconds))
 
-    async def gather(self, *coros: Coroutine[Any, Any, T], limit: int | None = None) -> list[T]:
+    @overload  # as asyncio.gather: so many types as there are steps
+    async def gather(
+        self,
+        one: Coroutine[Any, Any, T],
+        two: Coroutine[Any, Any, T2],
+        /,
+        *,
+        limit: int | None = None,
+    ) -> tuple[T, T2]: ...
+
+    @overload
+    async def gather(
+        self,
+        one: Coroutine[Any, Any, T],
+        two: Coroutine[Any, Any, T2],
+        three: Coroutine[Any, Any, T3],
+        /,
+        *,
+        limit: int | None = None,
+    ) -> tuple[T, T2, T3]: ...
+
+    @overload
+    async def gather(self, *coros: Coroutine[Any, Any, T], limit: int | None = None) -> list[T]: ...
+
+    async def gather(self, *coros: Coroutine[Any, Any, Any], limit: int | None = None) -> Any:
         """Await steps at once and return their results in this order.
 
         All of them end, then the first error in this order is raised: no step is left half done.
