@@ -179,6 +179,10 @@ TOOLS: list[tuple[str, Callable[[], Any], str]] = [
     ("name", lambda: declared(fine, name="two words"), r"'two words'.*letters, digits"),
     ("no name", lambda: declared(fine, name=7), r"7.*letters, digits"),
     ("reserved name", lambda: declared(fine, name="model"), r"'model'.*another name.*name=…"),
+    ("key's life", lambda: declared(fine, key_ttl=0), r"'fine'.*key_ttl.*above 0"),
+    ("approval", lambda: declared(fine, approval="often"), r"'fine'.*'often'.*'always'"),
+    ("async approval", lambda: declared(fine, approval=fine), r"'fine'.*approval=.*async def"),
+    ("approval's names", lambda: declared(fine, approval=lambda n: n), r"'fine'.*names.*'n'"),
     ("no parentheses", lambda: tool(fine), r"parentheses"),  # type: ignore[arg-type]
 ]
 

@@ -12,6 +12,7 @@ from typing_extensions import TypeVar  # those of Python 3.11 have no default
 
 from rowlock.agents import checks
 from rowlock.agents.answer import FreeText, TypedAnswer
+from rowlock.agents.budget import Budget, checked_budget
 from rowlock.agents.conversation import Conversation
 from rowlock.agents.messages import (
     Model,
@@ -64,6 +65,8 @@ class ChatAgent(Generic[In, Out]):
     repairs
         How often an answer that does not fit is sent back, with what is wrong,
         before the run fails.
+    budget
+        What a run may use up.
 
     Raises
     ------
@@ -83,6 +86,7 @@ class ChatAgent(Generic[In, Out]):
         output: type[Out] | None = None,
         max_turns: int = 20,
         repairs: int = 2,
+        budget: Budget | None = None,
     ) -> None: ...
 
     @overload
@@ -97,9 +101,10 @@ class ChatAgent(Generic[In, Out]):
         output: Any = None,
         max_turns: int = 20,
         repairs: int = 2,
+        budget: Budget | None = None,
     ) -> None: ...
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each is an option of its own
         self,
         name: str,
         model: Model,
@@ -110,11 +115,13 @@ class ChatAgent(Generic[In, Out]):
         output: Any = None,
         max_turns: int = 20,
         repairs: int = 2,
+        budget: Budget | None = None,
     ) -> None:
         self.name = check_agent_name(name)
         owner = f"Agent {name!r}"
         self.max_turns = checks.whole_number(max_turns, "max_turns", least=1, owner=owner)
         self.repairs = checks.whole_number(repairs, "repairs", least=0, owner=owner)
+        self.budget = checked_budget(budget, owner=owner)
         self._model = checks.model(model, owner=owner)
         self._system = system_message(checks.text(instructions, "instructions", owner=owner))
         self._toolbox = Toolbox(checks.several(tools, "tools", owner=owner), agent=name)
@@ -160,7 +167,7 @@ class ChatAgent(Generic[In, Out]):
         RunError
             The attempt ends with that reason.
         """
-        run = Run(journal)
+        run = Run(journal, budget=self.budget)
         with outcome_errors():
             return run._result(await self._converse(run, value))
 

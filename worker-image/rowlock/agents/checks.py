@@ -98,6 +98,19 @@ def several(given: Sequence[T], parameter: str, *, owner: str) -> Sequence[T]:
     raise AgentDefinitionError(f"{owner}: {parameter} must be a list, not {given!r}.")
 
 
+def instance(given: Any, kind: type[T], parameter: str, *, owner: str) -> T:
+    """Return `given` if it is a `kind`.
+
+    Raises
+    ------
+    AgentDefinitionError
+        It is something else.
+    """
+    if isinstance(given, kind):
+        return given
+    raise AgentDefinitionError(f"{owner}: {parameter} must be a {kind.__name__}, not {given!r}.")
+
+
 def model(given: T, *, owner: str) -> T:
     """Return `given` if it has what a model needs.
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from rowlock.agents import checks
+from rowlock.agents.budget import Budget, checked_budget
 from rowlock.agents.codec import result_codec
 from rowlock.agents.outcome import outcome_errors, output_body, read_result
 from rowlock.agents.protocol import Journal, Result
@@ -23,15 +24,18 @@ class AgentFunction(Generic[P, R]):
 
     Attributes
     ----------
-    name
+    name, budget
         As declared.
     input_schema
         JSON Schema of its input; None when it takes none.
     """
 
-    def __init__(self, fn: Callable[P, Awaitable[R]], *, name: str) -> None:
+    def __init__(
+        self, fn: Callable[P, Awaitable[R]], *, name: str, budget: Budget | None = None
+    ) -> None:
         owner = f"Agent {name!r}"
         checks.function(fn, owner=f"@agent(name={name!r})")
+        self.budget = checked_budget(budget, owner=owner)
         declared = _declaration(fn, owner)
         self.name = name
         self.__doc__ = fn.__doc__
@@ -76,14 +80,14 @@ class AgentFunction(Generic[P, R]):
         RunError
             The attempt ends with that reason.
         """
-        run = Run(journal)
+        run = Run(journal, budget=self.budget)
         with outcome_errors():
             returned = await self._fn(run, *self._input.arguments(value))
         return run._result(output_body(self._output, returned, agent=self.name))
 
 
 def agent(
-    fn: None = None, /, *, name: str = ""
+    fn: None = None, /, *, name: str = "", budget: Budget | None = None
 ) -> Callable[[Callable[P, Awaitable[R]]], AgentFunction[P, R]]:
     """Declare a durable function: `async def f(run: Run, input: T) -> R`, or without an input.
 
@@ -91,6 +95,8 @@ def agent(
     ----------
     name
         Lower-case letters, digits and '-'.
+    budget
+        What a run may use up.
 
     Raises
     ------
@@ -100,7 +106,7 @@ def agent(
     if fn is not None:
         raise AgentDefinitionError("Write @agent(name='…') with a name.")
     checked = check_agent_name(name)
-    return lambda fn: AgentFunction(fn, name=checked)
+    return lambda fn: AgentFunction(fn, name=checked, budget=budget)
 
 
 def _declaration(fn: Callable[..., Any], owner: str) -> Declaration:

@@ -25,6 +25,9 @@ SideEffects = Literal["none", "idempotent", "non_idempotent"]
 
 SIDE_EFFECTS: tuple[SideEffects, ...] = ("none", "idempotent", "non_idempotent")
 
+#: For so long a provider is taken to know an idempotency key.
+KEY_TTL_SECONDS = 24 * 3600.0
+
 #: A longer wait between two tries may be spent without a worker.
 LONG_WAIT_SECONDS = 60.0
 
@@ -44,11 +47,14 @@ class Policy:
         Further tries after the first.
     timeout
         Seconds for each try; None for no limit but the run's own.
+    key_ttl
+        Seconds after which an idempotent call must not be repeated under its old key.
     """
 
     side_effects: SideEffects = "none"
     retries: int = 4
     timeout: float | None = None
+    key_ttl: float = KEY_TTL_SECONDS
 
 
 def checked(policy: Policy, *, owner: str) -> Policy:
@@ -61,6 +67,7 @@ def checked(policy: Policy, *, owner: str) -> Policy:
     """
     checks.whole_number(policy.retries, "retries", least=0, owner=owner)
     checks.seconds(policy.timeout, "timeout", owner=owner)
+    checks.seconds(policy.key_ttl, "key_ttl", owner=owner)
     return policy
 
 

@@ -10,14 +10,15 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from rowlock.agents.blocking import Arguments, Crossing, needs_executor
+from rowlock.agents.budget import NO_BUDGET, Budget
 from rowlock.agents.context import CURRENT
-from rowlock.agents.identity import canonical, digest, keyed, numbered
+from rowlock.agents.identity import RESERVED_NAMES, canonical, digest, keyed, numbered
 from rowlock.agents.located import locate
 from rowlock.agents.messages import Usage
 from rowlock.agents.parallel import settle
 from rowlock.agents.problems import cut
 from rowlock.agents.protocol import Journal, Question, Result
-from rowlock.agents.retry import SIDE_EFFECTS, Policy, SideEffects
+from rowlock.agents.retry import SIDE_EFFECTS, Policy, SideEffects, checked
 from rowlock.agents.signature import Declared, StepFunction, step_function
 from rowlock.agents.steps import Steps
 from rowlock.agents.work import Work
@@ -32,6 +33,7 @@ T3 = TypeVar("T3")
 
 _MAX_PROGRESS_LENGTH = 1024
 _CLOCK = SystemClock()
+_DEFAULT = Policy()
 
 
 class Run:
@@ -44,8 +46,10 @@ class Run:
 
     __slots__ = ("_counts", "_steps")
 
-    def __init__(self, journal: Journal, *, clock: Clock = _CLOCK) -> None:
-        self._steps = Steps(journal, clock)
+    def __init__(
+        self, journal: Journal, *, clock: Clock = _CLOCK, budget: Budget = NO_BUDGET
+    ) -> None:
+        self._steps = Steps(journal, clock, budget)
         self._counts: dict[str, int] = {}
 
     @property
@@ -76,7 +80,11 @@ class Run:
 
     @property
     def usage(self) -> Usage:
-        """What the finished steps have used so far, those of earlier workers included."""
+        """What the steps up to here have used, the same in every replay.
+
+        What earlier attempts used for steps that were not asked for yet is not in it,
+        but counts towards the budget.
+        """
         return Usage(*self._steps.totals.used)
 
     @overload
@@ -86,7 +94,7 @@ class Run:
         fn: Callable[..., Awaitable[R]],
         *args: Any,
         key: str | int | None = None,
-        retries: int = 4,
+        retries: int | None = None,
         timeout: float | None = None,
         side_effects: SideEffects | None = None,
         blocking: bool | None = None,
@@ -99,7 +107,7 @@ class Run:
         fn: Callable[..., R],
         *args: Any,
         key: str | int | None = None,
-        retries: int = 4,
+        retries: int | None = None,
         timeout: float | None = None,
         side_effects: SideEffects | None = None,
         blocking: bool | None = None,
@@ -111,7 +119,7 @@ class Run:
         fn: Callable[..., Any],
         *args: Any,
         key: str | int | None = None,
-        retries: int = 4,
+        retries: int | None = None,
         timeout: float | None = None,
         side_effects: SideEffects | None = None,
         blocking: bool | None = None,
@@ -136,8 +144,9 @@ class Run:
             and by their order where those are the same.
         retries
             Further tries after a failed one; `PermanentError` ends them.
+            By default what a tool declares, else 4.
         timeout
-            Seconds for each try.
+            Seconds for each try. By default what a tool declares, else no limit.
         side_effects
             `none`: may be done again after a crash.
             `idempotent`: may be repeated with the same `run.call_id`.
@@ -160,7 +169,7 @@ class Run:
         NonDeterministic
             This attempt has recorded the same name and key with other arguments.
         """
-        effects = _side_effects(fn, side_effects)
+        policy = _policy(name, fn, side_effects, retries=retries, timeout=timeout)
         target = fn.fn if isinstance(fn, Declared) else fn
         known = step_function(target, run_type=Run)
         args_digest = _digest(name, args)
@@ -171,7 +180,7 @@ class Run:
             fn=target,
             args=(self, *args) if known.takes_run else args,
             codec=known.codec,
-            policy=Policy(effects, retries, timeout),
+            policy=policy,
             is_async=known.is_async,
             crossing=_crossing(name, target, args, known=known, blocking=_blocking(fn, blocking)),
             question=_question(fn, identity, args),
@@ -260,6 +269,8 @@ class Run:
         cost_micro
             Millionths of a US dollar.
         """
+        if tokens_in < 0 or tokens_out < 0 or cost_micro < 0:
+            raise AgentError("run.count_usage takes numbers from 0 on: what is used stays used.")
         call = CURRENT.get()
         if call is not None:
             call.add((tokens_in, tokens_out, cost_micro))
@@ -268,7 +279,10 @@ class Run:
 
     def _result(self, body: bytes) -> Result:
         steps = self._steps
-        return Result(body, tuple(steps.totals.degraded), *steps.totals.used, steps=steps.finished)
+        if steps.spending.over is not None:
+            raise steps.spending.over  # the agent's code caught it
+        degraded, used = tuple(steps.totals.degraded), steps.spending.used
+        return Result(body, degraded, *used, steps=steps.finished)
 
     def _identity(self, name: str, key: str | int | None, args_digest: str) -> str:
         return keyed(name, key) if key is not None else self._next(name, args_digest)
@@ -279,12 +293,31 @@ class Run:
         return numbered(name, args_digest, nth)
 
 
-def _side_effects(fn: Callable[..., Any], given: SideEffects | None) -> SideEffects:
-    if given is None:
-        return fn.policy.side_effects if isinstance(fn, Declared) else "none"
-    if given not in SIDE_EFFECTS:
-        raise AgentError(f"side_effects={given!r} is not one of {', '.join(SIDE_EFFECTS)}.")
-    return given
+def _policy(
+    name: str,
+    fn: Callable[..., Any],
+    side_effects: SideEffects | None,
+    *,
+    retries: int | None,
+    timeout: float | None,
+) -> Policy:
+    """Return how a step is tried: as it says, else as the tool that it calls declares."""
+    if name in RESERVED_NAMES:
+        raise AgentError(
+            f"A step cannot be called {name!r}, because history calls other entries so."
+        )
+    declared = fn.policy if isinstance(fn, Declared) else _DEFAULT
+    if side_effects is None and retries is None and timeout is None:
+        return declared
+    if side_effects is not None and side_effects not in SIDE_EFFECTS:
+        raise AgentError(f"side_effects={side_effects!r} is not one of {', '.join(SIDE_EFFECTS)}.")
+    policy = Policy(
+        declared.side_effects if side_effects is None else side_effects,
+        declared.retries if retries is None else retries,
+        declared.timeout if timeout is None else timeout,
+        declared.key_ttl,
+    )
+    return checked(policy, owner=f"Step {name!r}")
 
 
 def _blocking(fn: Callable[..., Any], given: bool | None) -> bool | None:

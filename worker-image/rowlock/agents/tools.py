@@ -16,10 +16,17 @@ from typing_extensions import TypedDict  # pydantic asks for this one before Pyt
 from rowlock.agents import checks
 from rowlock.agents.blocking import Crossing, needs_executor
 from rowlock.agents.codec import PlainCodec, TypedCodec, result_codec, schema_of, type_adapter
+from rowlock.agents.identity import RESERVED_NAMES
 from rowlock.agents.located import check_declared, locate
 from rowlock.agents.problems import Misfit, describe_misfit
 from rowlock.agents.questions import Approval, Rule
-from rowlock.agents.retry import SIDE_EFFECTS, Policy, SideEffects, checked
+from rowlock.agents.retry import (
+    KEY_TTL_SECONDS,
+    SIDE_EFFECTS,
+    Policy,
+    SideEffects,
+    checked,
+)
 from rowlock.agents.run import Run
 from rowlock.agents.signature import (
     Declaration,
@@ -39,7 +46,7 @@ OnInterrupt = Literal["tell_model", "ask", "fail"]
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 #: What history calls entries that are no tool's.
-_RESERVED = ("model", "progress", "sleep")
+_RESERVED = RESERVED_NAMES | {"model"}
 
 
 class Tool(Declared, Generic[P, R]):
@@ -85,6 +92,7 @@ class Tool(Declared, Generic[P, R]):
         arguments = _arguments(self.name, declared)
         self._validate = arguments.validator.validate_json
         self.parameters = _schema(arguments, declared, owner)
+        rule.check({one.name: one.required for one in declared.parameters})
         self.codec = ToolCodec(
             result_codec(declared.returns, owner=f"The result of tool {self.name!r}")
         )
@@ -172,6 +180,7 @@ def tool(  # noqa: PLR0913  what an author may declare
     name: str | None = None,
     retries: int = 4,
     timeout: float | None = None,
+    key_ttl: float = KEY_TTL_SECONDS,
     on_interrupt: OnInterrupt = "tell_model",
     approval: Approval = None,
     approval_timeout: float | None = None,
@@ -190,8 +199,11 @@ def tool(  # noqa: PLR0913  what an author may declare
         `non_idempotent`: it is called once; only `NotStarted` allows another try.
     retries, timeout
         Further tries after a failed one, and seconds for each.
+    key_ttl
+        For how many seconds the other side knows an idempotency key.
+        An `idempotent` call that was interrupted longer ago counts as unknown.
     on_interrupt
-        When nobody knows whether a `non_idempotent` call happened:
+        When nobody knows whether a call happened:
         tell the model so, ask a person whether to make it again, or fail the run.
     approval
         `always`, or a function that gets the call's arguments and says whether a person must agree.
@@ -212,7 +224,7 @@ def tool(  # noqa: PLR0913  what an author may declare
         raise AgentDefinitionError("Write @tool(side_effects=…) with parentheses.")
     _check_choice("side_effects", side_effects, SIDE_EFFECTS)
     _check_choice("on_interrupt", on_interrupt, get_args(OnInterrupt))
-    policy = Policy(side_effects, retries, timeout)
+    policy = Policy(side_effects, retries, timeout, key_ttl)
     return lambda fn: Tool(
         fn,
         name=name,
