@@ -7,6 +7,7 @@ claim nothing more; let each run reach a step boundary; hand over what did not; 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +16,7 @@ import structlog
 from rowlock.agents.protocol import Agent
 from rowlock.clock import Clock, SystemClock
 from rowlock.engine.backoff import backoff_seconds
+from rowlock.engine.blocked import BlockWatch
 from rowlock.engine.board import DRAINING, Board, Groups
 from rowlock.engine.claimer import Claimer
 from rowlock.engine.executors import Executors
@@ -141,9 +143,12 @@ class Host:
 
     async def run(self) -> int:
         """Host runs until told to leave; return the exit code."""
+        watch = BlockWatch(self._board, threading.get_ident())
+        watch.start()
         try:
             return await self._host()
         finally:
+            watch.stop()
             self._executors.kill()
 
     async def _host(self) -> int:
