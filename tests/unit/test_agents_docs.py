@@ -78,7 +78,7 @@ def test_a_pages_code_prints_what_the_page_says(
 
     for language, text in blocks(page):
         if language == "python":
-            exec(compile(text, page, "exec"), vars(module))  # noqa: S102
+            exec(compile(text, page, "exec", dont_inherit=True), vars(module))  # noqa: S102
             printed = capsys.readouterr().out
         elif language == "text":
             assert printed == text
