@@ -12,11 +12,12 @@ from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Any, NoReturn, cast
 
+from rowlock.agents.blocking import arguments_of
 from rowlock.agents.context import CURRENT, Call
 from rowlock.agents.crossing import BlockingAnswer, BlockingCall, Kind, Trouble, trouble_of
 from rowlock.agents.located import Location, find
 from rowlock.agents.protocol import Journal
-from rowlock.agents.run import Run, arguments_of
+from rowlock.agents.run import Run
 from rowlock.agents.signature import Declared, step_function
 from rowlock.agents.tools import Tool, tool
 from rowlock.errors import AgentError

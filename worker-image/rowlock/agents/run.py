@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import lru_cache
 from typing import Any, TypeVar, overload
 
 import msgspec
 
-from rowlock.agents.blocking import Arguments, Crossing, needs_executor
+from rowlock.agents.asking import blocking_of, crossing_of, digest_of, policy_of, question_of
 from rowlock.agents.budget import NO_BUDGET, Budget
 from rowlock.agents.context import CURRENT
-from rowlock.agents.identity import RESERVED_NAMES, canonical, digest, keyed, numbered
-from rowlock.agents.located import locate
+from rowlock.agents.identity import digest, keyed, numbered
 from rowlock.agents.messages import Usage
 from rowlock.agents.parallel import settle
 from rowlock.agents.problems import cut
-from rowlock.agents.protocol import Journal, Question, Result
-from rowlock.agents.retry import SIDE_EFFECTS, Policy, SideEffects, checked
-from rowlock.agents.signature import Declared, StepFunction, step_function
+from rowlock.agents.protocol import Journal, Result
+from rowlock.agents.retry import SideEffects
+from rowlock.agents.signature import Declared, step_function
 from rowlock.agents.steps import Steps
 from rowlock.agents.work import Work
 from rowlock.clock import Clock, SystemClock
@@ -33,7 +31,6 @@ T3 = TypeVar("T3")
 
 _MAX_PROGRESS_LENGTH = 1024
 _CLOCK = SystemClock()
-_DEFAULT = Policy()
 
 
 class Run:
@@ -169,10 +166,10 @@ class Run:
         NonDeterministic
             This attempt has recorded the same name and key with other arguments.
         """
-        policy = _policy(name, fn, side_effects, retries=retries, timeout=timeout)
+        policy = policy_of(name, fn, side_effects, retries=retries, timeout=timeout)
         target = fn.fn if isinstance(fn, Declared) else fn
         known = step_function(target, run_type=Run)
-        args_digest = _digest(name, args)
+        args_digest = digest_of(name, args)
         identity = self._identity(name, key, args_digest)
         work: Work[Any] = Work(
             key=identity,
@@ -182,8 +179,10 @@ class Run:
             codec=known.codec,
             policy=policy,
             is_async=known.is_async,
-            crossing=_crossing(name, target, args, known=known, blocking=_blocking(fn, blocking)),
-            question=_question(fn, identity, args),
+            crossing=crossing_of(
+                name, target, args, known=known, blocking=blocking_of(fn, blocking)
+            ),
+            question=question_of(fn, identity, args),
         )
         return self._steps.perform(work)
 
@@ -235,8 +234,9 @@ class Run:
     async def gather(self, *coros: Coroutine[Any, Any, T], limit: int | None = None) -> list[T]: ...
 
     async def gather(self, *coros: Coroutine[Any, Any, Any], limit: int | None = None) -> Any:
-        """Await steps at once and return their results in this order.
+        """Await steps at once and return a list of their results in this order.
 
+        Type checkers see two or three of them as a tuple, so that each keeps its type.
         All of them end, then the first error in this order is raised: no step is left half done.
 
         Parameters
@@ -291,75 +291,3 @@ class Run:
         kind = f"{name}#{args_digest}"
         nth = self._counts[kind] = self._counts.get(kind, -1) + 1
         return numbered(name, args_digest, nth)
-
-
-def _policy(
-    name: str,
-    fn: Callable[..., Any],
-    side_effects: SideEffects | None,
-    *,
-    retries: int | None,
-    timeout: float | None,
-) -> Policy:
-    """Return how a step is tried: as it says, else as the tool that it calls declares."""
-    if name in RESERVED_NAMES:
-        raise AgentError(
-            f"A step cannot be called {name!r}, because history calls other entries so."
-        )
-    declared = fn.policy if isinstance(fn, Declared) else _DEFAULT
-    if side_effects is None and retries is None and timeout is None:
-        return declared
-    if side_effects is not None and side_effects not in SIDE_EFFECTS:
-        raise AgentError(f"side_effects={side_effects!r} is not one of {', '.join(SIDE_EFFECTS)}.")
-    policy = Policy(
-        declared.side_effects if side_effects is None else side_effects,
-        declared.retries if retries is None else retries,
-        declared.timeout if timeout is None else timeout,
-        declared.key_ttl,
-    )
-    return checked(policy, owner=f"Step {name!r}")
-
-
-def _blocking(fn: Callable[..., Any], given: bool | None) -> bool | None:
-    return fn.blocking if given is None and isinstance(fn, Declared) else given
-
-
-def _crossing(
-    name: str,
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    *,
-    known: StepFunction,
-    blocking: bool | None,
-) -> Callable[[], Crossing] | None:
-    """Return how the call reaches an executor; None if it is made here."""
-    if known.is_async and not blocking:
-        return None
-    owner = f"Step {name!r}"
-    if not needs_executor(is_async=known.is_async, blocking=blocking, owner=owner):
-        return None
-    location = locate(fn, owner=owner)
-    cross = arguments_of(fn, known.takes_run)
-    return lambda: Crossing(location, cross.dump(args), as_tool=False)
-
-
-@lru_cache(1024)
-def arguments_of(fn: Callable[..., Any], takes_run: bool) -> Arguments:
-    """Return how the arguments of a step function cross, worked out once."""
-    return Arguments(fn, takes_run=takes_run)
-
-
-def _question(fn: Callable[..., Any], key: str, args: tuple[Any, ...]) -> Question | None:
-    if not isinstance(fn, Declared) or fn.approval is None or fn.approval.never:
-        return None
-    return fn.approval.question(key, canonical(args), args, {})
-
-
-def _digest(name: str, args: tuple[Any, ...]) -> str:
-    try:
-        return digest(args)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise AgentError(
-            f"The arguments of step {name!r} must be data: {error}. "
-            "Bind other things with functools.partial or a closure."
-        ) from error

@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from inspect import cleandoc
-from typing import Any, Generic, Literal, NotRequired, ParamSpec, TypeVar, get_args
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, get_args
 
 import msgspec
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_core import to_jsonable_python
-from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
+from pydantic import ValidationError
 
 from rowlock.agents import checks
 from rowlock.agents.blocking import Crossing, needs_executor
-from rowlock.agents.codec import PlainCodec, TypedCodec, result_codec, schema_of, type_adapter
+from rowlock.agents.codec import PlainCodec, TypedCodec, result_codec
 from rowlock.agents.identity import RESERVED_NAMES
 from rowlock.agents.located import check_declared, locate
 from rowlock.agents.problems import Misfit, describe_misfit
@@ -29,12 +26,10 @@ from rowlock.agents.retry import (
 )
 from rowlock.agents.run import Run
 from rowlock.agents.signature import (
-    Declaration,
     Declared,
-    Parameter,
-    check_default,
     declaration,
 )
+from rowlock.agents.tool_arguments import arguments_schema, arguments_validator
 from rowlock.agents.work import call_function
 from rowlock.errors import AgentDefinitionError, PermanentError
 
@@ -89,9 +84,9 @@ class Tool(Declared, Generic[P, R]):
         self.crosses = needs_executor(is_async=self._is_async, blocking=blocking, owner=owner)
         if self.crosses:
             check_declared(fn, owner=owner)
-        arguments = _arguments(self.name, declared)
+        arguments = arguments_validator(self.name, declared)
         self._validate = arguments.validator.validate_json
-        self.parameters = _schema(arguments, declared, owner)
+        self.parameters = arguments_schema(arguments, declared, owner)
         rule.check({one.name: one.required for one in declared.parameters})
         self.codec = ToolCodec(
             result_codec(declared.returns, owner=f"The result of tool {self.name!r}")
@@ -252,43 +247,3 @@ def _checked_name(name: Any) -> str:
     raise AgentDefinitionError(
         f"A tool cannot be called {name!r}: models accept letters, digits, '_' and '-', at most 64."
     )
-
-
-def _arguments(name: str, declared: Declaration) -> TypeAdapter[Any]:
-    """Build the validator of a call's arguments; unknown ones are refused."""
-    fields = {p.name: _field(p, name) for p in declared.parameters}
-    arguments = TypedDict(name, fields)  # type: ignore[misc]
-    setattr(arguments, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010
-    for parameter in declared.parameters:
-        owner = f"Parameter {parameter.name!r} of tool {name!r}"
-        check_default(parameter, type_adapter(parameter.annotation, owner=owner), owner=owner)
-    return type_adapter(arguments, owner=f"Tool {name!r}")
-
-
-def _field(parameter: Parameter, tool_name: str) -> Any:
-    if isinstance(parameter.default, FieldInfo):
-        raise AgentDefinitionError(
-            f"Parameter {parameter.name!r} of tool {tool_name!r}: "
-            "write `Annotated[…, Field(…)] = default`."
-        )
-    return parameter.annotation if parameter.required else NotRequired[parameter.annotation]
-
-
-def _schema(arguments: TypeAdapter[Any], declared: Declaration, owner: str) -> dict[str, Any]:
-    """Return the arguments' JSON Schema with defaults, without titles: they only cost tokens."""
-    schema = _without_titles(schema_of(arguments, owner=owner))
-    schema.setdefault("properties", {})
-    for parameter in declared.parameters:
-        if not parameter.required:
-            default = to_jsonable_python(parameter.default)
-            schema["properties"][parameter.name]["default"] = default
-    return schema
-
-
-def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
-    """Drop the titles that pydantic derives from names, but no property that is called `title`."""
-    kept = {key: value for key, value in schema.items() if key != "title"}
-    for group in ("properties", "$defs"):
-        if group in kept:
-            kept[group] = {name: _without_titles(part) for name, part in kept[group].items()}
-    return kept
