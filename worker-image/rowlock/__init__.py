@@ -17,12 +17,15 @@ from rowlock.errors import (
     BudgetExceeded,
     InvalidInput,
     InvalidOutput,
+    ModelRefused,
+    ModelUnavailable,
     NonDeterministic,
     NotStarted,
     PermanentError,
     RowlockError,
     StepFailed,
 )
+from rowlock.models import ModelTimeouts, OpenAIChat, Prices
 
 __all__ = [
     "AgentDefinitionError",
@@ -34,12 +37,17 @@ __all__ = [
     "InvalidInput",
     "InvalidOutput",
     "Model",
+    "ModelRefused",
     "ModelRequest",
+    "ModelTimeouts",
     "ModelTurn",
+    "ModelUnavailable",
     "NonDeterministic",
     "NotStarted",
+    "OpenAIChat",
     "OutcomeUnknown",
     "PermanentError",
+    "Prices",
     "RowlockError",
     "Run",
     "StepFailed",
