@@ -83,6 +83,21 @@ async def test_a_step_that_uses_nothing_is_refused_as_well() -> None:
         await run_agent(mixed, journal=limited(max_total_tokens=5))
 
 
+async def test_a_run_over_its_budget_does_not_sleep_before_it_fails() -> None:
+    """Nobody should wait an hour for that."""
+
+    @agent(name="sleeper")
+    async def sleeper(run: Run) -> None:
+        await run.step("spend", spend, 10)
+        await run.sleep(3600)
+
+    journal = limited(max_total_tokens=5)
+
+    with pytest.raises(BudgetExceeded):
+        await run_agent(sleeper, journal=journal)
+    assert journal.sleeps == []
+
+
 async def test_a_last_step_may_go_over() -> None:
     """Its result is paid for."""
     assert await run_agent(spender, [10, 10], journal=limited(max_total_tokens=15)) == 20

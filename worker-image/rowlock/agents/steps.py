@@ -131,6 +131,8 @@ class Steps:
         journal, entry = self.journal, self.journal.recall(key)
         wait = _decode_wait(entry.body) if entry is not None else None
         if entry is None or wait is None or self._dropped.covers(entry.seq, wait.attempt):
+            if self.spending.limited:
+                self.spending.check()
             wait = Wait(seconds, journal.attempt)
             journal.note(EventKind.SLEEP, key, msgspec.json.encode(wait))
         left = wait.seconds - journal.age(key)
