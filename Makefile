@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # What a target needs is installed once for each state of the lock.
 READY := $(VENV)/.ready-$(shell cat requirements.lock pyproject.toml | sha256sum | cut -c1-16)
-TEST_HELPERS := $(wildcard tests/*.py tests/integration/*/server.py tests/integration/*/world.py)
+TEST_HELPERS := $(wildcard tests/*.py tests/soak/*.py tests/integration/*/server.py tests/integration/*/world.py)
 export PYTHONPATH := worker-image:operator:.
 
 ##@ Start here
@@ -46,6 +46,10 @@ test-unit: setup ## Run the tests that need no server
 .PHONY: chaos
 chaos: setup binaries ## Run the tests that kill, stop and restart real processes
 	$(BIN)/python -m pytest tests/chaos $(ARGS)
+
+.PHONY: soak
+soak: setup ## Kill workers and PostgreSQL at random under load, then count (MINUTES=10 SEED=random)
+	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
 .PHONY: check
 check: setup ## Check style, types, layers, generated files and changelog fragments

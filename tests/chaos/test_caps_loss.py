@@ -25,6 +25,7 @@ async def a_loop(worker: LocalWorker) -> int:
     return (await eventually(look, "a loop process"))[0]
 
 
+@pytest.mark.public_bug("rails/solid_queue#546")
 @pytest.mark.parametrize("limits", [{"max_running": 1}, {"max_running_per_key": 1}])
 async def test_killed_process_of_a_capped_run_frees_its_slot(
     bench: Bench, limits: dict[str, int]

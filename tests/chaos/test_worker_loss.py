@@ -13,6 +13,7 @@ from pathlib import Path
 
 import asyncpg
 import msgspec
+import pytest
 
 from rowlock.states import EventKind, FenceReason, FinalStatus
 from rowlock.store.types import RunId
@@ -141,6 +142,7 @@ async def test_loops_die_with_their_supervisor(bench: Bench) -> None:
     await eventually(lambda: asyncio.sleep(0, not is_running(loop)), "the end of the loop process")
 
 
+@pytest.mark.public_bug("procrastinate-org/procrastinate#1518")
 async def test_a_restarted_worker_takes_over_from_its_own_earlier_boot_at_once(
     bench: Bench,
 ) -> None:
@@ -187,6 +189,7 @@ async def test_a_frozen_worker_that_wakes_up_can_no_longer_write(bench: Bench) -
     assert peer.process.poll() is None
 
 
+@pytest.mark.public_bug("hatchet-dev/hatchet#322")
 async def test_a_loop_that_never_ticks_is_killed_and_fenced_as_stalled(bench: Bench) -> None:
     worker = bench.worker("--stall-ceiling-seconds", "1")
     [run] = await bench.enqueue("hog")
@@ -200,6 +203,7 @@ async def test_a_loop_that_never_ticks_is_killed_and_fenced_as_stalled(bench: Be
     await bench.healthy()
 
 
+@pytest.mark.public_bug("hatchet-dev/hatchet#322")
 async def test_a_loop_blocked_past_its_lease_but_below_the_ceiling_loses_nothing(
     bench: Bench,
 ) -> None:
