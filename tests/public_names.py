@@ -12,6 +12,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -56,7 +57,9 @@ def _name(name: str, value: Any) -> Iterator[str]:
 def _class(name: str, value: type) -> Iterator[str]:
     bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
     yield f"class {name}({bases}):" if bases else f"class {name}:"
-    if not (issubclass(value, BaseException) or value in _MADE_FOR_THEM):
+    if issubclass(value, Enum):
+        yield from (f"    {member.name} = {member.value!r}" for member in value)
+    elif not (issubclass(value, BaseException) or value in _MADE_FOR_THEM):
         yield from _call("__init__", value, "    ")
     for field in _fields(value):
         yield f"    {field}"
@@ -87,7 +90,9 @@ def _member(member: str, found: Any) -> Iterator[str]:
 def _call(name: str, value: Any, indent: str) -> Iterator[str]:
     signature = inspect.signature(value)
     parameters = [
-        _parameter(one) for one in signature.parameters.values() if one.name not in ("self", "cls")
+        _parameter(one)
+        for one in signature.parameters.values()
+        if one.name not in ("self", "cls") and not one.name.startswith("_")
     ]
     awaited = "async " if inspect.iscoroutinefunction(value) else ""
     returns = "" if inspect.isclass(value) else f" -> {_annotation(signature.return_annotation)}"

@@ -58,7 +58,7 @@ async def test_a_claimer_on_a_silent_connection_starts_runs_again_after_a_lease(
         [run] = await bench.enqueue("walker", steps=STEPS)
         asked = await bench.sql.fetchval("SELECT rowlock.now()")
         lease = await bench.lease(run)
-        assert (lease["claimed_at"] - asked).total_seconds() < 1.0  # by the other process
+        assert (lease["claimed_at"] - asked).total_seconds() < 4  # by the other process
         listening = "SELECT count(*) FROM pg_stat_activity WHERE query ~* '^ *listen'"
         assert await bench.sql.fetchval(listening) == 0
         loops = bench.workers[0].loops()

@@ -31,7 +31,7 @@ async def test_the_runs_of_a_killed_supervisor_are_taken_over_after_its_lease(
     os.kill(beheaded.pid, signal.SIGKILL)
     for run in runs:
         lease = await bench.lease(run, epoch=2)
-        assert lease["claimed_at"] - killed < LEASE + timedelta(seconds=2)
+        assert lease["claimed_at"] - killed < LEASE + timedelta(seconds=8)
     bench.open_gate("2")
     await ended_once(bench, runs, steps=STEPS, takeovers=len(runs))
 
@@ -77,7 +77,7 @@ async def test_a_killed_worker_gives_its_slots_back_with_its_lease(bench: Bench)
         ),
         "both slots in use again",
     )
-    assert taken - killed < LEASE + timedelta(seconds=2)
+    assert taken - killed < LEASE + timedelta(seconds=8)
     bench.open_gate("1")
     await ended_once(bench, runs, steps=STEPS, takeovers=2)
     ends = await bench.sql.fetch("SELECT status FROM rowlock.run_final")

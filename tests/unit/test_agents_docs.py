@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from pydantic import BaseModel
 
 from rowlock.testing import ScriptedModel
@@ -64,6 +65,14 @@ def holds_python(page: str) -> bool:
 
 PAGES = pages()
 PROGRAMS = [page for page in PAGES if holds_python(page) and page not in ELSEWHERE]
+
+
+@pytest.fixture(autouse=True)
+def engine_log() -> Iterator[None]:
+    """Keep the engine's log, which has times in it, out of what a page prints."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.mark.parametrize("page", PROGRAMS)

@@ -18,7 +18,17 @@ from rowlock import ChatAgent, ModelRequest, OutcomeUnknown, Run, tool
 from rowlock.agents.retry import KEY_TTL_SECONDS, SideEffects
 from rowlock.agents.tools import OnInterrupt
 from rowlock.errors import NotStarted, PermanentError
-from rowlock.testing import Crashed, MemoryJournal, Parked, ScriptedModel, run_agent, tool_call
+from rowlock.testing import (
+    CrashAt,
+    Crashed,
+    MemoryJournal,
+    Parked,
+    Point,
+    ScriptedModel,
+    Trial,
+    run_agent,
+    tool_call,
+)
 
 Interruption = Literal["crash", "timeout", "cancel", "transport"]
 
@@ -203,7 +213,7 @@ async def test_a_provider_forgets_keys_after_a_day(
     with pytest.raises(Crashed):
         await run_agent(agent, "go", journal=journal)
     heir = journal.takeover()
-    heir.now += hours * 3600
+    heir.clock.advance(hours * 3600)
 
     assert await run_agent(agent, "go", journal=heir) == "done"
 
@@ -226,7 +236,7 @@ async def test_a_provider_may_forget_sooner() -> None:
     with pytest.raises(Crashed):
         await Run(journal).step("pay", pay, key="one")
     heir = journal.takeover()
-    heir.now += 61
+    heir.clock.advance(61)
 
     with pytest.raises(OutcomeUnknown):
         await Run(heir).step("pay", pay, key="one")
@@ -247,3 +257,18 @@ async def test_a_wait_that_outlives_the_key_leaves_doubt() -> None:
     with pytest.raises(OutcomeUnknown):
         await Run(journal).step("pay", pay, side_effects="idempotent")
     assert journal.pauses == []
+
+
+@pytest.mark.parametrize(("hours", "calls"), [(1, 2), (25, 1)])
+async def test_a_keys_age_counts_from_its_intent_in_the_store(hours: float, calls: int) -> None:
+    """With the engine and a store: the next worker reads when the call began."""
+    world = World("crash")
+    trial = await Trial.begin(world.agent("idempotent", "tell_model"), "go")
+    await trial.run(crash_at=CrashAt(Point.AFTER_EFFECT, KEY))
+    trial.clock.advance(hours * 3600)
+
+    await trial.run()
+
+    assert trial.result == "done"
+    assert len(world.calls) == calls
+    assert len(set(world.calls)) == 1
