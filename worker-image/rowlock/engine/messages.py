@@ -30,6 +30,8 @@ class Boot(msgspec.Struct, frozen=True, tag=True):
         For how long PostgreSQL trusts it after a beat.
     park_seconds
         A shorter wait of a run is spent in the process.
+    quarantine
+        It claims only runs that are to be alone, one at a time; it has one slot.
     """
 
     database_url: str
@@ -45,6 +47,12 @@ class Boot(msgspec.Struct, frozen=True, tag=True):
     executors: int = 4
     executor_max_calls: int = 1000
     park_seconds: float = 5.0
+    quarantine: bool = False
+
+    @property
+    def label(self) -> str:
+        """What metrics call it."""
+        return f"q{self.index}" if self.quarantine else str(self.index)
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):

@@ -31,8 +31,10 @@ from rowlock.supervisor.beats import Beater
 from rowlock.supervisor.child import Child
 from rowlock.supervisor.crew import Crew
 from rowlock.supervisor.exposition import Pulse, serve
-from rowlock.supervisor.plans import make_plans
+from rowlock.supervisor.plans import make_plans, quarantine_plans
 from rowlock.supervisor.promotions import Promoter
+from rowlock.supervisor.quarantine import PERIOD as QUARANTINE_PERIOD
+from rowlock.supervisor.quarantine import Quarantine
 from rowlock.supervisor.stalls import PERIOD, StallWatch
 from rowlock.supervisor.upkeep import Upkeep, note_fenced
 from rowlock.supervisor.wishes import POLL_SECONDS, WishPoller
@@ -59,6 +61,7 @@ class Supervisor:
         self._connections: list[Connection] = []
         self._watch: StallWatch[Child] = StallWatch(settings.stall_ceiling_seconds)
         self._crew: Crew
+        self._quarantine: Quarantine
 
     async def run(self) -> int:
         """Work until SIGTERM or SIGINT; return the exit code.
@@ -131,13 +134,19 @@ class Supervisor:
 
     async def _start_crew(self, connection: Connection) -> None:
         settings = self._settings
-        pool = await intake.ensure_pool(
+        pool = self._pool = await intake.ensure_pool(
             connection, namespace=settings.namespace, name=settings.pool
         )
         fenced = await workers.fence_instance(connection, instance=settings.instance_name)
         note_fenced(fenced, reason="WorkerDied", tally=self._tally)
         plans = make_plans(settings, pool)
-        self._crew = Crew(plans, connection, tally=self._tally, on_report=self._on_report)
+        self._crew = Crew(
+            plans,
+            connection,
+            tally=self._tally,
+            on_report=self._on_report,
+            on_end=self._on_end,
+        )
         self._crew.start()
         log.info(
             "Worker started",
@@ -154,6 +163,15 @@ class Supervisor:
         self._beater = Beater(beats, clock=self._clock, tally=tally)
         self._wishes = WishPoller(control)
         self._promoter = Promoter(promoting, tally=tally)
+        self._quarantine = Quarantine(
+            quarantine_plans(settings, self._pool),
+            self._crew,
+            upkeep,
+            pool=self._pool,
+            most=settings.quarantine_processes,
+            drain_seconds=settings.drain_seconds,
+            tally=tally,
+        )
         rounds = self._rounds = Upkeep(
             upkeep, lease_seconds=settings.lease_seconds, clock=self._clock, tally=tally
         )
@@ -165,6 +183,7 @@ class Supervisor:
                 ("wishes", self._poll_wishes, lambda _: POLL_SECONDS),
                 ("promotions", self._promote, lambda _: self._promoter.pause()),
                 ("upkeep", rounds.run_once, lambda _: rounds.pause()),
+                ("quarantine", self._look_for_suspects, lambda _: QUARANTINE_PERIOD),
                 ("stalls", self._look_for_stalls, lambda _: PERIOD),
                 ("metrics", self._show_metrics, lambda _: 1.0),
             )
@@ -188,6 +207,10 @@ class Supervisor:
         for child in self._crew.living:
             child.send(Look())
 
+    async def _look_for_suspects(self) -> None:
+        if not self._drain.is_set():
+            await self._quarantine.run_once()
+
     async def _look_for_stalls(self) -> None:
         self._pulse.beat()
         for child in self._watch.stalled(self._crew.living, time.monotonic()):
@@ -197,10 +220,16 @@ class Supervisor:
         self._exporter.add(self._tally.take())
         if self._rounds.partition_days is not None:
             self._exporter.show(metrics.PARTITION_DAYS, self._rounds.partition_days)
+        self._exporter.show(metrics.QUARANTINE_PROCESSES, len(self._quarantine.processes))
         for child in self._crew.living:
-            self._exporter.show(metrics.BEAT_AGE, child.board.beat_age(), str(child.boot.index))
+            self._exporter.show(metrics.BEAT_AGE, child.board.beat_age(), child.boot.label)
 
     def _on_report(self, child: Child, report: Report) -> None:
         self._exporter.add(report.counters)
         for name, value in report.gauges:
-            self._exporter.show(metrics.TABLE[name], value, str(child.boot.index))
+            self._exporter.show(metrics.TABLE[name], value, child.boot.label)
+
+    def _on_end(self, child: Child) -> None:
+        """Nobody may follow in its place: it holds nothing any more, and has no room."""
+        for gauge in (metrics.RUNNING, metrics.SLOTS):
+            self._exporter.show(gauge, 0, child.boot.label)
