@@ -3,6 +3,7 @@
 Everything that an agent's author needs is listed here; the rest of the package is private to it.
 """
 
+from rowlock.agents.budget import Budget
 from rowlock.agents.chat import ChatAgent
 from rowlock.agents.function import agent
 from rowlock.agents.messages import Model, ModelRequest, ModelTurn, ToolCall, Usage
@@ -13,6 +14,7 @@ from rowlock.errors import (
     AgentDefinitionError,
     AgentError,
     ApprovalDenied,
+    BudgetExceeded,
     InvalidInput,
     InvalidOutput,
     ModelRefused,
@@ -29,6 +31,8 @@ __all__ = [
     "AgentDefinitionError",
     "AgentError",
     "ApprovalDenied",
+    "Budget",
+    "BudgetExceeded",
     "ChatAgent",
     "InvalidInput",
     "InvalidOutput",

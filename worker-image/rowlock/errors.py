@@ -24,6 +24,7 @@ Catch at the height you need::
         │       └── ApprovalDenied    a person said no to it, or nobody said yes in time
         ├── NonDeterministic          the code asked for other steps than its history holds
         ├── TooLarge                  a body is over its cap
+        ├── BudgetExceeded            the run used more tokens or money than it may
         └── ActiveDeadlineExceeded    the run was active for longer than it may be
 
     PermanentError                    raise it in a step: never retried
@@ -145,6 +146,12 @@ class TooLarge(RunError):
     """A body is larger than its cap."""
 
     reason = FailureReason.TOO_LARGE
+
+
+class BudgetExceeded(RunError):
+    """The run used more tokens or money than its budget."""
+
+    reason = FailureReason.BUDGET_EXCEEDED
 
 
 class ActiveDeadlineExceeded(RunError):

@@ -7,6 +7,7 @@ claim nothing more; let each run reach a step boundary; hand over what did not; 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +16,7 @@ import structlog
 from rowlock.agents.protocol import Agent
 from rowlock.clock import Clock, SystemClock
 from rowlock.engine.backoff import backoff_seconds
+from rowlock.engine.blocked import BlockWatch
 from rowlock.engine.board import DRAINING, Board, Groups
 from rowlock.engine.claimer import Claimer
 from rowlock.engine.executors import Executors
@@ -158,9 +160,12 @@ class Host:
         """Host runs until told to leave; return the exit code."""
         loop = asyncio.get_running_loop()
         loop.set_task_factory(tasks_on(self._board.cells))
+        watch = BlockWatch(self._board, threading.get_ident())
+        watch.start()
         try:
             return await self._host()
         finally:
+            watch.stop()
             loop.set_task_factory(None)
             self._executors.kill()
 
