@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import types
 
 import rowlock
@@ -10,6 +12,22 @@ from rowlock import ChatAgent, agent
 from rowlock.agents.function import AgentFunction
 from rowlock.agents.protocol import Agent, Journal, Result
 from rowlock.testing import MemoryJournal, ScriptedModel
+
+
+def lazy(module: types.ModuleType) -> set[str]:
+    """Return the names that are loaded when they are first asked for."""
+    found: set[str] = getattr(module, "_OF_CLIENT", set())
+    assert all(isinstance(getattr(module, name), type) for name in found)
+    return set(found)
+
+
+def test_agents_are_imported_without_a_database_driver() -> None:
+    """Executors have no way into the database: `import rowlock` must not bring one."""
+    code = (
+        "import sys, rowlock; sys.exit('asyncpg' in sys.modules or 'rowlock.store' in sys.modules)"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_public_names_and_reality_agree() -> None:
@@ -21,7 +39,7 @@ def test_public_names_and_reality_agree() -> None:
             if not name.startswith("_") and not isinstance(value, types.ModuleType)
         }
 
-        assert public == set(module.__all__)
+        assert public | lazy(module) == set(module.__all__)
         assert module.__all__ == sorted(module.__all__)
 
 

@@ -3,6 +3,9 @@
 Everything that an agent's author needs is listed here; the rest of the package is private to it.
 """
 
+import importlib
+import typing
+
 from rowlock.agents.chat import ChatAgent
 from rowlock.agents.function import agent
 from rowlock.agents.messages import Model, ModelRequest, ModelTurn, ToolCall, Usage
@@ -12,21 +15,44 @@ from rowlock.agents.tools import Tool, tool
 from rowlock.errors import (
     AgentDefinitionError,
     AgentError,
+    ClientError,
+    IdempotencyConflict,
     InvalidInput,
     InvalidOutput,
+    InvalidRequest,
     NonDeterministic,
     NotStarted,
     PermanentError,
     RowlockError,
+    RunCancelled,
+    RunEnded,
+    RunFailed,
     StepFailed,
+    UnknownAgent,
+    UnknownPool,
+    UnknownRun,
 )
+
+if typing.TYPE_CHECKING:
+    from rowlock.client import (
+        Client,
+        RunEvent,
+        RunHandle,
+        RunInfo,
+        SyncClient,
+        SyncRunHandle,
+    )
 
 __all__ = [
     "AgentDefinitionError",
     "AgentError",
     "ChatAgent",
+    "Client",
+    "ClientError",
+    "IdempotencyConflict",
     "InvalidInput",
     "InvalidOutput",
+    "InvalidRequest",
     "Model",
     "ModelRequest",
     "ModelTurn",
@@ -36,10 +62,37 @@ __all__ = [
     "PermanentError",
     "RowlockError",
     "Run",
+    "RunCancelled",
+    "RunEnded",
+    "RunEvent",
+    "RunFailed",
+    "RunHandle",
+    "RunInfo",
     "StepFailed",
+    "SyncClient",
+    "SyncRunHandle",
     "Tool",
     "ToolCall",
+    "UnknownAgent",
+    "UnknownPool",
+    "UnknownRun",
     "Usage",
     "agent",
     "tool",
 ]
+
+#: Loaded when they are first asked for: whoever only runs agents has no use for a database driver,
+#: and executors must have none.
+_OF_CLIENT = frozenset(
+    {"Client", "RunEvent", "RunHandle", "RunInfo", "SyncClient", "SyncRunHandle"}
+)
+
+
+def __getattr__(name: str) -> object:
+    if name in _OF_CLIENT:
+        return getattr(importlib.import_module("rowlock.client"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

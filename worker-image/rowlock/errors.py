@@ -11,6 +11,15 @@ Catch at the height you need::
     ├── StoreError
     │   ├── StoreUnavailable          PostgreSQL is away or said "not now"; retry, commit unknown
     │   └── RowRejected               one row can never be stored; its own run fails, nothing else
+    ├── ClientError                   `rowlock.Client` was asked for something that cannot be
+    │   ├── InvalidRequest            a parameter makes no sense; the message names it
+    │   ├── UnknownAgent              no agent of that name is registered
+    │   ├── UnknownPool               no pool of that name is there
+    │   ├── UnknownRun                no run of that number is there
+    │   ├── IdempotencyConflict       the key belongs to a run with another input
+    │   └── RunEnded                  the run that was waited for has no result
+    │       ├── RunFailed             it failed, with `reason` and `detail`
+    │       └── RunCancelled          somebody cancelled it
     └── RunError                      ends an attempt of a run, with `reason` shown to its owner
         ├── AgentLoadError            the entry point cannot be imported
         ├── InvalidInput              the input does not fit the agent's annotation
@@ -32,6 +41,7 @@ Messages never contain a database URL, a password or a token.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import ClassVar
 
 from rowlock.states import FailureReason
@@ -83,6 +93,72 @@ class RowRejected(StoreError):
     def __init__(self, message: str | None = None, *, sqlstate: str = "") -> None:
         super().__init__(message)
         self.sqlstate = sqlstate
+
+
+class ClientError(RowlockError):
+    """A client was asked for something that cannot be done."""
+
+
+class InvalidRequest(ClientError):
+    """A parameter makes no sense."""
+
+
+class UnknownAgent(ClientError):
+    """No agent of that name is registered."""
+
+
+class UnknownPool(ClientError):
+    """No pool of that name is there."""
+
+
+class UnknownRun(ClientError):
+    """No run of that number is there; it may be past its retention."""
+
+
+class IdempotencyConflict(ClientError):
+    """The idempotency key belongs to a run with another input.
+
+    Attributes
+    ----------
+    runs
+        The runs that hold the keys, by key.
+    """
+
+    def __init__(
+        self, message: str | None = None, *, runs: Mapping[str, int] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.runs = dict(runs or {})
+
+
+class RunEnded(ClientError):
+    """The run has ended without a result.
+
+    Attributes
+    ----------
+    run_id
+        The run's number.
+    reason
+        A word of the closed set `rowlock.states.FailureReason`.
+    detail
+        What its owner is told.
+    """
+
+    def __init__(
+        self, message: str | None = None, *, run_id: int, reason: str, detail: str
+    ) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.reason = reason
+        self.detail = detail
+
+
+class RunFailed(RunEnded):
+    """The run has failed."""
+
+
+class RunCancelled(RunEnded):
+    """The run was cancelled."""
 
 
 class RunError(RowlockError):

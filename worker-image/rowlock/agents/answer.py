@@ -10,6 +10,8 @@ from pydantic import ValidationError
 from rowlock.agents.codec import schema_of, type_adapter
 from rowlock.agents.problems import Misfit, describe_misfit
 
+_text: msgspec.json.Decoder[str] = msgspec.json.Decoder(str)
+
 
 class FreeText:
     """The model's text is the result."""
@@ -19,6 +21,10 @@ class FreeText:
     def body(self, text: str) -> bytes:
         """Return the result as JSON."""
         return msgspec.json.encode(text)
+
+    def read(self, body: bytes) -> str:
+        """Return a recorded result."""
+        return _text.decode(body)
 
 
 class TypedAnswer:
@@ -41,6 +47,19 @@ class TypedAnswer:
             return self._adapter.dump_json(self._adapter.validate_json(_unfenced(text)))
         except ValidationError as error:
             raise Misfit(describe_misfit(error, root="the answer")) from error
+
+    def read(self, body: bytes) -> Any:
+        """Return a recorded result.
+
+        Raises
+        ------
+        Misfit
+            It was recorded with another type.
+        """
+        try:
+            return self._adapter.validate_json(body)
+        except ValidationError as error:
+            raise Misfit(describe_misfit(error, root="the result")) from error
 
 
 def _unfenced(text: str) -> str:

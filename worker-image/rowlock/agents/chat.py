@@ -102,6 +102,16 @@ class ChatAgent:
             raise InvalidInput(f"Agent {self.name!r} needs an input: what the user says.")
         return value
 
+    def read_result(self, body: bytes) -> Any:
+        """Return the answer of a run of it, from JSON.
+
+        Raises
+        ------
+        Misfit
+            It was recorded by code with another output type.
+        """
+        return self._output.read(body)
+
     async def execute(self, journal: Journal, value: Any) -> Result:
         """Hold the conversation to its end.
 

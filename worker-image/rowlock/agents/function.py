@@ -56,6 +56,17 @@ class AgentFunction(Generic[P, R]):
         """
         return self._input.check(value)
 
+    def read_result(self, body: bytes) -> R:
+        """Return the result of a run of it, from JSON.
+
+        Raises
+        ------
+        Misfit
+            It was recorded by code with another return type.
+        """
+        returned: R = self._output.read(body)
+        return returned
+
     async def execute(self, journal: Journal, value: Any) -> Result:
         """Run the function to its end on a checked input.
 
