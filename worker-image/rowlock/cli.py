@@ -7,25 +7,23 @@ An error that a person can mend is one line on stderr, without a traceback.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import json
-import sys
-from collections.abc import Iterator
 from importlib.metadata import version
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Literal
 
 import typer
 
 from rowlock import logs
+from rowlock.dev import command as dev_command
 from rowlock.doctor.examination import examine
 from rowlock.doctor.findings import Finding, Verdict, worst
 from rowlock.engine.parent import hide_memory
-from rowlock.errors import ConfigurationError, RowlockError
 from rowlock.settings import DatabaseSettings, RetentionSettings, WorkerSettings, load
 from rowlock.store import migrate as migrations
 from rowlock.store import retention
 from rowlock.supervisor.supervisor import Supervisor
+from rowlock.terminal import database_url, one_line_errors
 
 _EXAMPLES = """
 Durable AI-agent runs, checkpointed in PostgreSQL.
@@ -40,6 +38,7 @@ Examples:
   rowlock worker --pool default            run a pool's agents, a process a core
   rowlock worker --processes 1 --slots 32  a small one, on a laptop
   rowlock doctor                           is the database healthy?
+  rowlock dev agents:kitchen -i '{"cups": 2}'  try an agent, with nothing else
   rowlock gc --history-retention-days 90   drop history that nobody needs
 """
 
@@ -52,23 +51,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-
-@contextlib.contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Turn our errors into one line and an exit code."""
-    try:
-        yield
-    except ConfigurationError as error:
-        _fail(error, code=2)
-    except RowlockError as error:
-        _fail(error, code=1)
-
-
-def _fail(error: RowlockError, *, code: int) -> NoReturn:
-    text = " ".join(str(error).split())
-    sys.stderr.write(f"rowlock: {text}\n")
-    raise typer.Exit(code)
 
 
 def _version(asked: bool) -> None:
@@ -106,22 +88,6 @@ def migrate(
             typer.echo(json.dumps({"applied": applied}))
         else:
             typer.echo(f"{len(applied)} applied" if applied else "up to date")
-
-
-def database_url(settings: DatabaseSettings) -> str:
-    """Return the URL.
-
-    Raises
-    ------
-    ConfigurationError
-        It is not set.
-    """
-    url = settings.database_url.get_secret_value()
-    if not url:
-        raise ConfigurationError(
-            "ROWLOCK_DATABASE_URL is not set: postgresql://user:password@host:5432/name"
-        )
-    return url
 
 
 @app.command()
@@ -266,6 +232,9 @@ def _swept_text(swept: retention.Swept) -> str:
 async def _supervise(settings: WorkerSettings) -> int:
     hide_memory()
     return await Supervisor(settings).run()
+
+
+dev_command.register(app)
 
 
 def main() -> None:

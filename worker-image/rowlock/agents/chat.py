@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,6 +77,8 @@ class ChatAgent:
         max_turns: int = 20,
     ) -> None:
         self.name = check_agent_name(name)
+        # As a function knows it: under this module's name a worker imports it.
+        self.__module__ = sys._getframe(1).f_globals.get("__name__", "")
         self.max_turns = _checked(max_turns, name)
         self._model = _checked_model(model, name)
         self._system = system_message(instructions)

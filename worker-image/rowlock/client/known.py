@@ -143,13 +143,14 @@ def entrypoint_of(agent: object) -> str:
             f"agent: a {kind} is no agent: give a name, 'module:attribute', "
             "a ChatAgent or a function with @agent"
         )
-    places = sorted(_places(agent), key=lambda place: (place[0].count("."), place))
+    places = _places(agent)
     if not places:
         raise InvalidRequest(
             f"agent: {getattr(agent, 'name', agent)!r} stands in no module that a worker could "
             "import: define it at the top of a module of its own, not in the program that starts it"
         )
-    return ":".join(places[-1])
+    own = getattr(agent, "__module__", "")
+    return ":".join(min(places, key=lambda place: (place[0] != own, place[0].count("."), place)))
 
 
 def _places(agent: object) -> list[tuple[str, str]]:

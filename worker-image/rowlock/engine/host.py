@@ -25,6 +25,7 @@ from rowlock.engine.prepared import Prepared, Surroundings
 from rowlock.engine.pulse import Pulse
 from rowlock.engine.runner import SWEEP_SECONDS, Runner
 from rowlock.engine.statements import ClaimerStatements, WriterStatements
+from rowlock.engine.trial import Trial
 from rowlock.engine.trust import Trust
 from rowlock.engine.writer import Writer
 from rowlock.errors import StoreUnavailable
@@ -55,9 +56,17 @@ _LOOK_SECONDS = 0.02
 
 
 class Host:
-    """One loop process."""
+    """One loop process.
 
-    def __init__(self, boot: Boot, board: Board, clock: Clock | None = None) -> None:
+    Parameters
+    ----------
+    trial
+        What it does beside for somebody who tries an agent out.
+    """
+
+    def __init__(
+        self, boot: Boot, board: Board, clock: Clock | None = None, *, trial: Trial | None = None
+    ) -> None:
         self._boot = boot
         self._board = board
         self._clock = clock or SystemClock()
@@ -70,13 +79,13 @@ class Host:
         self._writer = Writer(clock=self._clock, tally=self._tally, on_fenced=self.fenced)
         self._loader = Loader(self._clock)
         self._executors = self._make_executors()
-        self._runner = Runner(self._surroundings(), slots=boot.slots)
+        self._runner = Runner(self._surroundings(trial), slots=boot.slots)
         self._capped: frozenset[AgentId] = frozenset()
         self._claimer: Claimer | None = None
         self._claiming: asyncio.Task[None]
 
-    def _surroundings(self) -> Surroundings:
-        return Surroundings(
+    def _surroundings(self, trial: Trial | None) -> Surroundings:
+        around = Surroundings(
             name=self._boot.name,
             writer=self._writer,
             trust=self._trust,
@@ -87,6 +96,9 @@ class Host:
             max_result_bytes=self._boot.max_result_bytes,
             executors=self._executors,
         )
+        if trial is not None:
+            around.journal = trial.journal
+        return around
 
     def _make_executors(self) -> Executors:
         boot = self._boot

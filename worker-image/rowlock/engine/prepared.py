@@ -12,6 +12,7 @@ from rowlock.agents.protocol import Agent
 from rowlock.clock import Clock
 from rowlock.engine.board import Board
 from rowlock.engine.executors import Executors
+from rowlock.engine.journal import RunJournal
 from rowlock.engine.trust import Trust
 from rowlock.engine.writer import Writer
 from rowlock.metrics import Tally
@@ -75,6 +76,8 @@ class Surroundings:
         This process, as people see it.
     load
         Returns the agent of a prepared run.
+    journal
+        Returns what makes the journal of a claimed run.
     """
 
     name: str
@@ -86,3 +89,4 @@ class Surroundings:
     load: Callable[[Prepared], Agent]
     executors: Executors
     max_result_bytes: int
+    journal: Callable[[Claimed], Callable[..., RunJournal]] = lambda _: RunJournal

@@ -24,6 +24,7 @@ from rowlock.engine import collector
 from rowlock.engine.board import Board
 from rowlock.engine.forks import guard_forks
 from rowlock.engine.host import Host
+from rowlock.engine.live import LiveText
 from rowlock.engine.messages import (
     EXIT_FENCED,
     LINE_LIMIT,
@@ -40,6 +41,7 @@ from rowlock.engine.messages import (
     to_loop,
 )
 from rowlock.engine.parent import die_with_parent, hide_memory
+from rowlock.engine.trial import Trial
 
 log = structlog.get_logger(__name__)
 
@@ -92,13 +94,20 @@ async def serve(boot: Boot, board: Board, control: socket.socket) -> int:
     """Host runs; return the exit code."""
     control.setblocking(False)
     reader, writer = await asyncio.open_connection(sock=control, limit=LINE_LIMIT)
-    host = Host(boot, board)
+    host = Host(boot, board, trial=_trial(boot, writer))
     tasks = [asyncio.create_task(obey(reader, host)), asyncio.create_task(report(writer, host))]
     code = await host.run()
     tasks[1].cancel()
     writer.write(line(host.report()))
     await writer.drain()
     return code
+
+
+def _trial(boot: Boot, writer: asyncio.StreamWriter) -> Trial | None:
+    if not (boot.watched or boot.crash_at):
+        return None
+    live = LiveText(writer.write, writer.transport.get_write_buffer_size)
+    return Trial(live, crash_at=boot.crash_at)
 
 
 def main() -> None:

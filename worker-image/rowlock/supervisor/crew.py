@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from rowlock import metrics
-from rowlock.engine.messages import EXIT_FENCED, EXIT_LEFT, Boot, Drain, Fence, Report, Stop
+from rowlock.engine.messages import EXIT_FENCED, EXIT_LEFT, Boot, Drain, Fence, FromLoop, Stop
 from rowlock.engine.rounds import pause
 from rowlock.errors import StoreError
 from rowlock.metrics import Tally
@@ -102,7 +102,7 @@ class Crew:
         connection: Connection,
         *,
         tally: Tally,
-        on_report: Callable[[Child, Report], None],
+        on_report: Callable[[Child, FromLoop], None],
     ) -> None:
         self._plans = plans
         self._connection = connection

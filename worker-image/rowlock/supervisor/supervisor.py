@@ -18,7 +18,7 @@ import structlog
 
 from rowlock import metrics
 from rowlock.clock import Clock, SystemClock
-from rowlock.engine.messages import Report
+from rowlock.engine.messages import FromLoop, Live
 from rowlock.engine.rounds import Guard, keep, pause
 from rowlock.errors import StoreUnavailable
 from rowlock.metrics import Exporter, Tally
@@ -32,6 +32,7 @@ from rowlock.supervisor.exposition import Pulse, serve
 from rowlock.supervisor.plans import make_plans
 from rowlock.supervisor.promotions import Promoter
 from rowlock.supervisor.stalls import PERIOD, StallWatch
+from rowlock.supervisor.trial import TrialPlan
 from rowlock.supervisor.upkeep import Upkeep, note_fenced
 from rowlock.supervisor.wishes import POLL_SECONDS, WishPoller
 
@@ -43,10 +44,23 @@ _CONNECT_RETRY_SECONDS = 0.5
 
 
 class Supervisor:
-    """Runs a worker to its end."""
+    """Runs a worker to its end.
 
-    def __init__(self, settings: WorkerSettings, clock: Clock | None = None) -> None:
+    Parameters
+    ----------
+    trial
+        For somebody who tries an agent out, and calls `leave` instead of sending signals.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        clock: Clock | None = None,
+        *,
+        trial: TrialPlan | None = None,
+    ) -> None:
         self._settings = settings
+        self._trial = trial
         self._clock = clock or SystemClock()
         self._tally = Tally()
         self._exporter = Exporter()
@@ -68,7 +82,8 @@ class Supervisor:
         StoreUnavailable
             The database was away for the whole of `connect_timeout_seconds`.
         """
-        self._listen_to_signals()
+        if self._trial is None:
+            self._listen_to_signals()
         if self._settings.metrics_port:
             serve(self._settings.metrics_port, self._exporter, self._pulse)
         try:
@@ -94,9 +109,10 @@ class Supervisor:
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._asked_to_leave)
+            loop.add_signal_handler(number, self.leave)
 
-    def _asked_to_leave(self) -> None:
+    def leave(self) -> None:
+        """Drain and end; the second call ends the drain."""
         if self._drain.is_set():
             self._now.set()
         self._drain.set()
@@ -133,6 +149,8 @@ class Supervisor:
         fenced = await workers.fence_instance(connection, instance=settings.instance_name)
         note_fenced(fenced, reason="WorkerDied", tally=self._tally)
         plans = make_plans(settings, pool)
+        if self._trial is not None:
+            plans = self._trial.applied_to(plans)
         self._crew = Crew(plans, connection, tally=self._tally, on_report=self._on_report)
         self._crew.start()
         log.info(
@@ -191,7 +209,11 @@ class Supervisor:
         for child in self._crew.living:
             self._exporter.show(metrics.BEAT_AGE, child.board.beat_age(), str(child.boot.index))
 
-    def _on_report(self, child: Child, report: Report) -> None:
+    def _on_report(self, child: Child, report: FromLoop) -> None:
+        if isinstance(report, Live):
+            if self._trial is not None:
+                self._trial.on_live(report)
+            return
         self._exporter.add(report.counters)
         for name, value in report.gauges:
             self._exporter.show(metrics.TABLE[name], value, str(child.boot.index))
