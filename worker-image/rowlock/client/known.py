@@ -150,7 +150,8 @@ def entrypoint_of(agent: object) -> str:
             "import: define it at the top of a module of its own, not in the program that starts it"
         )
     own = getattr(agent, "__module__", "")
-    return ":".join(min(places, key=lambda place: (place[0] != own, place[0].count("."), place)))
+    module, attribute = min(places, key=lambda place: (place[0] != own, place[0].count("."), place))
+    return f"{module}:{attribute}"
 
 
 def _places(agent: object) -> list[tuple[str, str]]:

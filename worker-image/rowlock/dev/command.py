@@ -85,7 +85,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _once(target: Target, crash_at: str, given: str | None, output: str, screen: Screen) -> int:
-    logs.configure(level="WARNING")
+    logs.configure(level="ERROR")  # a death and its takeover are shown as the run's own events
     try:
         with trial_database(given) as url:
             session = Session(url, target, screen, kept=given is not None, crash_at=crash_at)

@@ -40,7 +40,7 @@ class Screen:
         """Show a piece of live text, each step's under its name."""
         if self._speaking != live.step:
             self._new_line()
-            self._console.print(Text(f"{live.step or 'run'} ", style="dim"), end="")
+            self._console.print(Text(f"{step_name(live.step) or 'run'} ", style="dim"), end="")
             self._speaking = live.step
         self._console.print(Text(live.text), end="", soft_wrap=True)
 
@@ -75,7 +75,7 @@ class Screen:
             note = escape(line.note[:_LONGEST_NOTE])
             table.add_row(
                 _MARKS[line.status],
-                escape(line.what),
+                escape(step_name(line.what)),
                 f"{line.started:.2f} s",
                 _took(line.seconds),
                 tries,
@@ -104,6 +104,15 @@ class Screen:
             self._speaking = None
 
 
+def step_name(key: str) -> str:
+    """Return how a person calls a step: without the digest of its arguments."""
+    name, mark, rest = key.partition("#")
+    nth = rest.rpartition(".")[2]
+    if not mark or not nth.isdigit():
+        return key
+    return name if nth == "0" else f"{name} ({int(nth) + 1})"
+
+
 def _took(seconds: float | None) -> str:
     if seconds is None:
         return ""
@@ -112,7 +121,7 @@ def _took(seconds: float | None) -> str:
 
 def _shown(event: RunEvent) -> str:
     data = event.data or {}
-    step = escape(event.step or "")
+    step = escape(step_name(event.step or ""))
     if event.kind == "step_done":
         took = "" if event.duration_ms is None else _took(event.duration_ms / 1000)
         return f"[green]✓[/] {step} [dim]{took}[/]"

@@ -43,7 +43,8 @@ def load_target(entrypoint: str, text: str | None) -> Target:
     try:
         agent = find_agent(entrypoint)
     except AgentLoadError as error:
-        raise BadTarget(f"{error}{_where(error.__cause__)}") from error
+        hint = _where(error.__cause__) or _agents_of(entrypoint)
+        raise BadTarget(f"{error}{hint}") from error
     value = parse_input(text)
     try:
         agent.check_input(value)
@@ -86,12 +87,22 @@ def parse_input(text: str | None) -> Any:
         return text
 
 
+def _agents_of(entrypoint: str) -> str:
+    """Return which agents stand in a module that was imported."""
+    name = entrypoint.partition(":")[0]
+    there = [
+        f"{name}:{attribute}"
+        for attribute, value in vars(sys.modules.get(name, object)).items()
+        if callable(getattr(value, "execute", None))
+        and isinstance(getattr(value, "name", None), str)
+    ]
+    return f"; agents there are {', '.join(there)}" if there else ""
+
+
 def _where(error: BaseException | None) -> str:
     """Return where in the author's code an import failed."""
     if error is None or error.__traceback__ is None:
         return ""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f" ({_short(error.filename)}, line {error.lineno})"
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if not f.filename.startswith("<") and "/importlib/" not in f.filename]
     last = own[-1] if len(own) > 1 else None

@@ -27,8 +27,8 @@ WHERE (SELECT true FROM rowlock.run r WHERE r.run_id = a.run_id LIMIT 1);
 -- name: run_infos
 -- Read how runs $1 of namespace $2 stand.
 SELECT r.run_id, g.name AS agent, r.key, r.priority, r.created_at,
-       coalesce(l.place, 'final') AS place, p.reasons, coalesce(l.attempt, f.attempt) AS attempt,
-       coalesce(l.takeovers, f.takeovers) AS takeovers, coalesce(w.name, f.worker) AS worker,
+       coalesce(l.place, 'final') AS place, (SELECT p.reasons FROM rowlock.run_parked p WHERE p.run_id = a.run_id) AS reasons,
+       coalesce(l.attempt, f.attempt) AS attempt, coalesce(l.takeovers, f.takeovers) AS takeovers, coalesce(w.name, f.worker) AS worker,
        coalesce(l.started_at, f.started_at) AS started_at, l.due_at, f.finished_at,
        f.status, f.reason, f.message, f.outcome, f.tokens_in, f.tokens_out, f.cost_micro
 FROM unnest($1::bigint[]) WITH ORDINALITY AS a(run_id, place)
@@ -36,7 +36,6 @@ JOIN LATERAL (SELECT x.run_id, x.agent_id, x.key, x.priority, x.created_at
               FROM rowlock.run x WHERE x.run_id = a.run_id LIMIT 1) r ON true
 JOIN rowlock.agent g ON g.agent_id = r.agent_id AND g.namespace = $2::text
 LEFT JOIN LATERAL (SELECT x.* FROM rowlock.run_live x WHERE x.run_id = a.run_id LIMIT 1) l ON true
-LEFT JOIN rowlock.run_parked p ON p.run_id = l.run_id
 LEFT JOIN rowlock.worker w ON w.worker_id = l.worker_id
 LEFT JOIN LATERAL (SELECT x.* FROM rowlock.run_final x
                    WHERE x.run_id = a.run_id ORDER BY x.attempt DESC LIMIT 1) f ON l.run_id IS NULL
@@ -74,15 +73,15 @@ SELECT f.result FROM rowlock.run_final f WHERE f.run_id = $1::bigint AND f.attem
 -- name: watched_runs
 -- Read where runs $1 stand and, of each, the first $3 rows of history after number $2; a body over $4 bytes is left out.
 -- One snapshot: a run that is final here has no rows but these and those that the limit cut off.
-SELECT r.run_id, coalesce(l.place, 'final') AS place, p.reasons, coalesce(l.attempt, f.attempt) AS attempt,
-       coalesce(l.epoch, f.epoch) AS epoch, coalesce(l.takeovers, f.takeovers) AS takeovers,
+SELECT r.run_id, coalesce(l.place, 'final') AS place,
+       (SELECT p.reasons FROM rowlock.run_parked p WHERE p.run_id = a.run_id) AS reasons,
+       coalesce(l.attempt, f.attempt) AS attempt, coalesce(l.epoch, f.epoch) AS epoch, coalesce(l.takeovers, f.takeovers) AS takeovers,
        coalesce(w.name, f.worker) AS worker, coalesce(l.claimed_at, l.ready_at, f.finished_at) AS since, l.due_at,
        f.status, f.reason, f.message, f.outcome,
        e.seqs, e.epochs, e.attempts, e.kinds, e.keys, e.tries, e.ats, e.durations, e.sizes, e.bodies
 FROM unnest($1::bigint[], $2::int[]) AS a(run_id, after)
 JOIN LATERAL (SELECT x.run_id FROM rowlock.run x WHERE x.run_id = a.run_id LIMIT 1) r ON true
 LEFT JOIN LATERAL (SELECT x.* FROM rowlock.run_live x WHERE x.run_id = a.run_id LIMIT 1) l ON true
-LEFT JOIN rowlock.run_parked p ON p.run_id = l.run_id
 LEFT JOIN rowlock.worker w ON w.worker_id = l.worker_id
 LEFT JOIN LATERAL (SELECT x.* FROM rowlock.run_final x
                    WHERE x.run_id = a.run_id ORDER BY x.attempt DESC LIMIT 1) f ON l.run_id IS NULL
