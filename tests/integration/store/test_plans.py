@@ -180,7 +180,6 @@ async def test_hot_statement_reads_no_large_table_from_end_to_end(
         "snapshots",
         "existing_runs",
         "run_infos",
-        "run_ends",
         "watched_runs",
     ],
 )
