@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -393,3 +395,29 @@ async def test_two_trials_at_once_do_not_disturb_each_other(start: Any, tmp_path
 
     assert await asyncio.gather(*(dev.ends() for dev in both)) == [0, 0]
     assert [json.loads(dev.out)["result"] for dev in both] == ["2 cups", "4 cups"]
+
+
+PAGE = ROOT / "docs" / "how-to" / "try-an-agent.md"
+_COMMAND = re.compile(r"^```console\n\$ rowlock dev ([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def without_figures(text: str) -> str:
+    """Return `text` with every number as N, for those differ from run to run."""
+    return re.sub(r"\d+(\.\d+)?( ms| s\b)?", "N", text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [found for found in _COMMAND.findall(PAGE.read_text()) if "--watch" not in found[0]],
+)
+async def test_the_page_shows_what_its_commands_show(
+    start: Any, arguments: str, shown: str
+) -> None:
+    dev = start(*shlex.split(arguments))
+
+    assert await dev.ends() == 0, dev.err
+    told = without_figures(dev.out)
+    for line in shown.splitlines():
+        assert without_figures(line) in told
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", PAGE.read_text()):
+        assert (PAGE.parent / target).exists()

@@ -108,7 +108,7 @@ def _waiting(
     """Return the sync twin of a method, under its name and with its documentation."""
 
     def call(self: SyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._call(lambda client: method(client, *map(_own, args), **_owns(kwargs)))
+        return self._call(lambda client: method(client, *args, **kwargs))
 
     call.__name__, call.__doc__ = method.__name__, method.__doc__
     call.__qualname__ = f"SyncClient.{method.__name__}"
@@ -195,11 +195,15 @@ class SyncClient:
     def events(self, run: AnyRun, *, after: int = 0) -> Iterator[RunEvent]:
         return self._running.iterate(self._client.events(_own(run), after=after))
 
-    get = _waiting(Client.get)
-    list = _waiting(Client.list)
-    cancel = _waiting(Client.cancel)
+    def get(self, run: AnyRun) -> RunInfo:
+        return self._call(lambda client: client.get(_own(run)))
 
-    for _twin in (start, start_many, run, wait, events):
+    def cancel(self, run: AnyRun, *, reason: str | None = None) -> bool:
+        return self._call(lambda client: client.cancel(_own(run), reason=reason))
+
+    list = _waiting(Client.list)
+
+    for _twin in (start, start_many, run, wait, events, get, cancel):
         _twin.__doc__ = getattr(Client, _twin.__name__).__doc__
     del _twin
 
@@ -245,11 +249,11 @@ class SyncRunHandle(Generic[R]):
 
     def info(self) -> RunInfo:
         """Return how the run stands; see `Client.get`."""
-        return self._client.get(self._handle)
+        return self._client.get(self)
 
     def cancel(self, *, reason: str | None = None) -> bool:
         """End the run; see `Client.cancel`."""
-        return self._client.cancel(self._handle, reason=reason)
+        return self._client.cancel(self, reason=reason)
 
 
 #: A run: its handle, its number, or its number as text.
@@ -260,7 +264,3 @@ SyncHandles: TypeAlias = list[SyncRunHandle[R]]
 def _own(value: Any) -> Any:
     """Return the async handle behind a sync one, and anything else as it is."""
     return value._handle if isinstance(value, SyncRunHandle) else value
-
-
-def _owns(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: _own(value) for name, value in values.items()}
