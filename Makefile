@@ -55,6 +55,7 @@ check: setup ## Check style, types, layers, generated files and changelog fragme
 	$(BIN)/mypy $(TEST_HELPERS)
 	$(BIN)/lint-imports
 	$(BIN)/python -m rowlock_operator.api verify
+	$(BIN)/python -m rowlock_operator.reference --verify
 	$(BIN)/towncrier build --draft >/dev/null
 
 .PHONY: format
@@ -93,6 +94,7 @@ cluster-status: setup ## Say what runs
 crds: setup ## Generate crds/ and the reference pages from the models
 	$(BIN)/python -m rowlock_operator.api generate
 	$(BIN)/python -m rowlock_operator.api docs
+	$(BIN)/python -m rowlock_operator.reference
 
 .PHONY: crds-verify
 crds-verify: setup ## Fail when crds/ or a reference page differs from the models

@@ -56,7 +56,9 @@ class LocalWorker:
         environment = {
             **os.environ,
             "ROWLOCK_DATABASE_URL": dsn,
-            "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "worker-image", ROOT))),
+            "PYTHONPATH": os.pathsep.join(
+                map(str, (ROOT / "worker-image", ROOT / "operator", ROOT))
+            ),
             **(environment or {}),
         }
         with log.open("wb") as output:
@@ -203,6 +205,15 @@ class Bench:
             "WHERE datname = current_database() AND query LIKE '-- claim%'"
         )
         await eventually(lambda: self.sql.fetchval(query, processes), f"{processes} claimers")
+
+    async def moves_on(self, query: str, value: object = None) -> None:
+        """Wait until the value of `query` is another one: than now, or than `value`."""
+        value = value or await self.sql.fetchval(query)
+
+        async def look() -> bool:
+            return bool(await self.sql.fetchval(query) != value)
+
+        await eventually(look, f"{query} stays as it is")
 
     async def waiting(self, name: str) -> None:
         """Wait until an agent stands before the gate `name`."""

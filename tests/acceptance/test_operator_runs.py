@@ -7,6 +7,7 @@ import json
 import pytest
 
 from rowlock.states import FinalStatus
+from rowlock.store import redrive
 from rowlock_operator.kube.resources import AGENTS, CONFIG_MAPS, WORKER_POOLS
 from tests.operators import (  # noqa: F401
     CONDITIONS,
@@ -264,3 +265,86 @@ async def test_a_retry_shows_as_retrying_and_then_runs_again(stage: Stage) -> No
     await worker.finish(second)
     done = await stage.shows("again", phase="Succeeded")
     assert [it["outcome"] for it in done["history"]] == ["AgentError", "Succeeded"]
+
+
+async def test_a_run_is_held_and_let_go_by_its_field(stage: Stage) -> None:
+    await stage.basics()
+    await stage.operator()
+    await stage.run("held", desiredState="Suspend", desiredStateReason="not today")
+    held = await stage.shows("held", phase="Suspended", reason="Suspended")
+    assert states(held)["Suspended"] == "True/Suspended"
+    assert states(held)["Running"] == "False/Suspended"
+    assert condition(held, "Suspended")["message"] == "asked by spec.desiredState: not today"
+    worker = await stage.worker("worker-a")
+    assert await worker.claim() == []
+    stage.patch("agentrun", "held", desiredState="Run")
+    free = await stage.shows("held", phase="Queued")
+    assert states(free)["Suspended"] == "False/NotSuspended"
+    await worker.finish(await worker.claim_one())
+    await stage.shows("held", phase="Succeeded")
+    await stage.announced(
+        "held", "RunQueued", "RunSuspended", "RunContinued", "RunStarted", "RunSucceeded"
+    )
+    await stage.healthy()
+
+
+async def test_a_finished_run_is_run_again_once_for_each_rise_of_redrive(stage: Stage) -> None:
+    await stage.basics()
+    await stage.operator()
+    await stage.run("again")
+    worker = await stage.worker("worker-a")
+    await worker.finish(await worker.claim_one())
+    first = await stage.shows("again", phase="Succeeded")
+    assert (first["redrive"], first["attempt"]) == (0, 1)
+    stage.patch("agentrun", "again", redrive=1)
+    second = await stage.shows("again", phase="Queued")
+    assert (second["redrive"], second["attempt"]) == (1, 2)
+    assert states(second)["Finished"] == "False/InProgress"
+    run = await worker.claim_one()
+    assert (run.attempt, run.epoch) == (2, 2)
+    await worker.finish(run)
+    await stage.shows("again", phase="Succeeded", attempt=2)
+    stage.patch("agentrun", "again", desiredStateReason="looked at")
+    await stage.shows("again", observedGeneration=3)
+    assert await worker.claim() == []
+    assert await stage.sql.fetchval("SELECT count(*) FROM rowlock.run_attempt") == 1
+    await stage.healthy()
+
+
+async def test_a_cancelled_run_is_run_again_when_both_fields_change(stage: Stage) -> None:
+    """Raised alone, redrive gets its answer too: one more attempt, cancelled like the first."""
+    await stage.basics()
+    await stage.operator()
+    await stage.run("stopped")
+    await stage.shows("stopped", reason="WaitingForWorker")
+    stage.patch("agentrun", "stopped", desiredState="Cancel")
+    await stage.shows("stopped", phase="Cancelled", redrive=0)
+    stage.patch("agentrun", "stopped", redrive=1)
+    await stage.shows("stopped", phase="Cancelled", redrive=1, attempt=2)
+    stage.patch("agentrun", "stopped", redrive=2, desiredState="Run")
+    await stage.shows("stopped", phase="Queued", redrive=2, attempt=3)
+    worker = await stage.worker("worker-a")
+    await worker.finish(await worker.claim_one())
+    await stage.shows("stopped", phase="Succeeded", redrive=2, attempt=3)
+    await stage.healthy()
+
+
+async def test_a_run_that_was_retried_by_hand_may_still_be_re_driven_by_its_field(
+    stage: Stage,
+) -> None:
+    """`rowlock retry` makes an attempt, and answers no spec.redrive."""
+    await stage.basics()
+    await stage.operator()
+    await stage.run("again")
+    worker = await stage.worker("worker-a")
+    run = await worker.claim_one()
+    await worker.finish(run)
+    await stage.shows("again", phase="Succeeded")
+    await redrive.redrive(stage.store, run.run_id, by="ada")
+    await worker.finish(await worker.claim_one())
+    await stage.shows("again", phase="Succeeded", attempt=2, redrive=0)
+    stage.patch("agentrun", "again", redrive=1)
+    await stage.shows("again", phase="Queued", attempt=3, redrive=1)
+    await worker.finish(await worker.claim_one())
+    await stage.shows("again", phase="Succeeded", attempt=3)
+    await stage.healthy()

@@ -39,7 +39,7 @@ MOST_STATEMENTS = {"append": 50, "finish": 10, "bodies": 5, "claim": 60}
 MOST_ROWS = 14.2
 #: Measured 6,578 to 6,587.
 MOST_WAL_BYTES = 7_400
-#: Measured 67.6 to 68.4, and 106 to 109.
+#: Measured 71.5, and 108 to 112.
 MOST_OUR_CALLS = 76
 MOST_CALLS = 120
 

@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ["tutorial/first-agent.md", "how-to/write-a-tool.md", "explanation/steps-and-replay.md"]
+PAGES = [
+    "tutorial/first-agent.md",
+    "how-to/write-a-tool.md",
+    "how-to/approve-a-tool-call.md",
+    "how-to/suspend-and-redrive.md",
+    "explanation/steps-and-replay.md",
+]
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)")

@@ -123,7 +123,7 @@ def declared(**options: Any) -> Any:
     ("options", "cure"),
     [
         ({"side_effects": "some"}, "non_idempotent"),
-        ({"on_interrupt": "ask"}, "tell_model"),
+        ({"on_interrupt": "retry"}, "tell_model"),
         ({"name": "send parcel"}, "letters, digits"),
     ],
 )

@@ -9,17 +9,20 @@ from collections.abc import Sequence
 import pytest
 
 from rowlock.agents.performing import ThreadSeat
+from rowlock.agents.protocol import Question
+from rowlock.engine.answers import Answers
 from rowlock.engine.board import Board
 from rowlock.engine.journal import RunJournal
-from rowlock.engine.lane import Lane, Release
+from rowlock.engine.lane import Lane, Leave, Release
 from rowlock.engine.trust import Trust
+from rowlock.engine.waits import Wait
 from rowlock.engine.writer import Writer
 from rowlock.errors import RowRejected, TooLarge
 from rowlock.metrics import Tally
 from rowlock.options import RunOptions
-from rowlock.states import EventKind
+from rowlock.states import Decision, EventKind, ParkReason
 from rowlock.store.bodies import pack
-from rowlock.store.types import Event, Final, Flushed, RunId, Verdict
+from rowlock.store.types import Answer, Event, Final, Flushed, RunId, Verdict
 
 DONE, FAILED, INTENT = EventKind.STEP_DONE, EventKind.STEP_FAILED, EventKind.STEP_INTENT
 
@@ -43,6 +46,10 @@ class Notebook:
         """No test releases a run."""
         raise NotImplementedError
 
+    async def park(self, leaves: Sequence[Leave]) -> dict[RunId, Verdict]:
+        """No test lets a run leave."""
+        raise NotImplementedError
+
 
 class FastClock:
     """Real time; sleeps are short in these tests."""
@@ -59,7 +66,7 @@ class FastClock:
 class Bed:
     """A journal on a running writer, and the run that owns it."""
 
-    def __init__(self, history: Sequence[Event] = ()) -> None:
+    def __init__(self, history: Sequence[Event] = (), *, answers: Sequence[Answer] = ()) -> None:
         self.board = Board.create()
         self.board.accepted(time.monotonic_ns() + 10**12)
         self.trust = Trust(self.board, lease_seconds=10)
@@ -78,7 +85,16 @@ class Bed:
             owner=self,
             max_body_bytes=100,
             seat=self.seat,
+            answers=answers,
+            park_seconds=5,
         )
+        self.parks: list[list[Wait]] = []
+        self.parked = asyncio.Event()
+
+    def park(self, waits: Sequence[Wait]) -> None:
+        """Keep."""
+        self.parks.append(list(waits))
+        self.parked.set()
 
     async def seat(self) -> ThreadSeat:
         """Wait until the test lets a blocking call have its place."""
@@ -234,10 +250,10 @@ async def test_a_drain_waits_for_the_effects_of_other_branches() -> None:
 async def test_a_drain_ends_a_run_that_waits_between_two_tries() -> None:
     bed = Bed()
     await bed.journal.boundary()
-    waiting = asyncio.create_task(bed.journal.pause(3600))
+    waiting = asyncio.create_task(bed.journal.pause(50))
     await settle()
     bed.drain()
-    assert bed.yields == 1
+    assert (bed.yields, bed.parks) == (1, [])
     waiting.cancel()
 
 
@@ -248,3 +264,138 @@ async def test_a_run_that_was_let_go_writes_nothing_more() -> None:
         with pytest.raises(asyncio.CancelledError):
             await call
     assert bed.sink.events == []
+
+
+# -------------------------------------------------------------------- waits
+
+
+async def parks(bed: Bed) -> list[list[Wait]]:
+    """Wait until the run was parked."""
+    async with asyncio.timeout(5):
+        await bed.parked.wait()
+    return bed.parks
+
+
+def question(key: str = "pay:1", digest: str = "d") -> Question:
+    return Question(key, digest, "pay", b"{}")
+
+
+async def test_a_run_parks_when_its_only_branch_sleeps_for_long() -> None:
+    bed = Bed()
+    sleeping = asyncio.create_task(bed.journal.sleep(60))
+    [[wait]] = await parks(bed)
+    assert wait.reason is ParkReason.SLEEP
+    assert wait.due is not None
+    assert 55 < wait.due - time.monotonic() <= 60
+    with pytest.raises(asyncio.CancelledError):
+        await bed.journal.boundary()  # nothing begins any more
+    sleeping.cancel()
+
+
+async def test_a_short_sleep_and_a_short_pause_keep_the_run_here() -> None:
+    bed = Bed()
+    waiting = asyncio.create_task(bed.journal.sleep(60))
+    short = asyncio.create_task(bed.journal.pause(0.1))
+    await short
+    assert bed.parks == []  # the second branch was on its way to another try
+    await parks(bed)
+    waiting.cancel()
+
+
+async def test_a_run_does_not_park_while_a_branch_is_in_an_effect() -> None:
+    bed = Bed()
+    await bed.journal.boundary()
+    waiting = asyncio.create_task(bed.journal.sleep(60))
+    await settle()
+    assert bed.journal._quiet is None  # it does not even consider it
+    await bed.journal.write(DONE, "a", b"1")
+    await parks(bed)
+    waiting.cancel()
+
+
+async def test_a_branch_that_goes_on_at_once_puts_the_park_off() -> None:
+    bed = Bed()
+    waiting = asyncio.create_task(bed.journal.sleep(60))
+    for number in range(20):
+        await bed.journal.boundary()
+        await bed.journal.write(DONE, f"a{number}", b"1")
+        await asyncio.sleep(0.005)
+        assert bed.parks == []
+    await parks(bed)
+    waiting.cancel()
+
+
+async def test_all_questions_of_a_turn_leave_together() -> None:
+    bed = Bed()
+    asking = [asyncio.create_task(bed.journal.ask(question(f"pay:{n}"))) for n in (1, 2)]
+    [waits] = await parks(bed)
+    assert [wait.question and wait.question.key for wait in waits] == ["pay:1", "pay:2"]
+    for task in asking:
+        task.cancel()
+
+
+async def test_an_answer_that_is_known_is_given_at_once_and_written_once() -> None:
+    bed = Bed(answers=[Answer("pay:1", "d", 1, Decision.APPROVED, "ada", "")])
+    for _ in range(2):
+        reply = await bed.journal.ask(question())
+        assert (reply.approved, reply.by, reply.expired) == (True, "ada", False)
+    await bed.journal.write(DONE, "a", b"1")
+    assert [row.kind for row in bed.sink.events] == [EventKind.DECIDED, DONE]
+    other = asyncio.create_task(bed.journal.ask(question(digest="other")))
+    await parks(bed)
+    other.cancel()
+
+
+@pytest.mark.parametrize(
+    ("decision", "attempt", "holds"),
+    [
+        (Decision.APPROVED, 1, True),
+        (Decision.DENIED, 1, False),
+        (Decision.EXPIRED, 1, False),
+        (Decision.DENIED, 2, True),
+    ],
+)
+def test_of_an_earlier_attempt_only_an_approval_holds(
+    decision: Decision, attempt: int, holds: bool
+) -> None:
+    answers = Answers([Answer("pay:1", "d", attempt, decision, "ada", "")], (), attempt=2)
+    assert (answers.find(question()) is not None) == holds
+
+
+async def test_a_suspension_waits_for_the_effect_and_then_parks() -> None:
+    bed = Bed()
+    await bed.journal.boundary()
+    bed.journal.suspend()
+    await settle()
+    assert bed.parks == []
+    await bed.journal.write(DONE, "a", b"1")
+    following = asyncio.create_task(bed.journal.boundary())
+    assert await parks(bed) == [[]]
+    following.cancel()
+
+
+async def test_a_suspension_parks_a_run_in_the_middle_of_a_wait() -> None:
+    bed = Bed()
+    waiting = asyncio.create_task(bed.journal.pause(30))
+    await settle()
+    bed.journal.suspend()
+    assert bed.parks == [[]]
+    waiting.cancel()
+
+
+async def test_a_drain_parks_a_run_that_waits_for_a_person() -> None:
+    bed = Bed()
+    asking = asyncio.create_task(bed.journal.ask(question()))
+    await settle()
+    bed.drain()
+    assert (bed.yields, len(bed.parks)) == (0, 1)
+    asking.cancel()
+
+
+async def test_the_age_of_a_sleep_counts_from_when_it_was_stored() -> None:
+    sleep = Event(RunId(1), 1, 1, 1, EventKind.SLEEP, "sleep:a", 1, None, pack(b"1"), 90.0)
+    bed = Bed([sleep])
+    assert 90 <= bed.journal.age("sleep:a") < 95
+    assert bed.journal.age("unknown") == 0.0
+    bed.journal.note(EventKind.SLEEP, "sleep:b", b"1")
+    assert 0 <= bed.journal.age("sleep:b") < 5

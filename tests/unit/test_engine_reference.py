@@ -30,7 +30,7 @@ def cli_page() -> str:
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", "COLUMNS": "100"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     text = done.stdout.replace("\b\n", "").replace("Examples:\n", "```console\n", 1)
-    text = text.replace("that nobody needs\n", "that nobody needs\n```\n", 1)
+    text = re.sub(r"(```console\n(?:  .*\n)+)", r"\1```\n", text, count=1)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from rowlock import metrics
-from rowlock.engine.lane import Lane, Release
+from rowlock.engine.lane import Lane, Leave, Release
 from rowlock.engine.writer import MAX_ROWS, Writer
 from rowlock.errors import RowRejected, StoreUnavailable
 from rowlock.metrics import Tally
@@ -39,7 +39,7 @@ class ScriptedSink:
 
     answers: list[Exception | Flushed] = field(default_factory=list)
     refuses: Callable[[Event | Final], str | None] = lambda _: None
-    sent: list[list[Event | Final | Release]] = field(default_factory=list)
+    sent: list[list[Event | Final | Release | Leave]] = field(default_factory=list)
     gate: asyncio.Event | None = None
 
     async def append(self, events: Sequence[Event]) -> Flushed:
@@ -59,14 +59,19 @@ class ScriptedSink:
         await self._answer(list(releases))
         return {row.run_id: Verdict.DONE for row in releases}
 
-    async def _answer(self, rows: list[Event | Final | Release]) -> Flushed:
+    async def park(self, leaves: Sequence[Leave]) -> dict[RunId, Verdict]:
+        """Let runs wait."""
+        await self._answer(list(leaves))
+        return {row.run_id: Verdict.DONE for row in leaves}
+
+    async def _answer(self, rows: list[Event | Final | Release | Leave]) -> Flushed:
         if self.gate is not None:
             await self.gate.wait()
         answer = self.answers.pop(0) if self.answers else Flushed(fenced=False)
         if isinstance(answer, Exception):
             raise answer
         for row in rows:
-            state = None if isinstance(row, Release) else self.refuses(row)
+            state = None if isinstance(row, Release | Leave) else self.refuses(row)
             if state:
                 raise RowRejected("no", sqlstate=state)
         self.sent.append(rows)

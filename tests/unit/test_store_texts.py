@@ -78,6 +78,6 @@ def test_hot_statements_update_nothing_but_what_a_lifecycle_event_raises() -> No
 def test_each_transition_is_made_by_the_statements_that_the_table_of_states_names(
     source: Place | None, target: Place, name: str
 ) -> None:
-    if source is not None:
+    if source not in (None, Place.FINAL):  # a final stays
         assert f"rowlock.run_{source}" in re.findall(r"DELETE FROM (\S+)", STATEMENTS[name])
     assert f"rowlock.run_{target}" in re.findall(r"INSERT INTO (\S+)", STATEMENTS[name])

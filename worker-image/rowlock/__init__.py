@@ -15,7 +15,9 @@ from rowlock.agents.tools import Tool, tool
 from rowlock.errors import (
     AgentDefinitionError,
     AgentError,
+    ApprovalDenied,
     ClientError,
+    HistoryExpired,
     IdempotencyConflict,
     InvalidInput,
     InvalidOutput,
@@ -31,11 +33,13 @@ from rowlock.errors import (
     UnknownAgent,
     UnknownPool,
     UnknownRun,
+    WishRefused,
 )
 
 if typing.TYPE_CHECKING:
     from rowlock.client import (
         Client,
+        PendingApproval,
         RunEvent,
         RunHandle,
         RunInfo,
@@ -46,9 +50,11 @@ if typing.TYPE_CHECKING:
 __all__ = [
     "AgentDefinitionError",
     "AgentError",
+    "ApprovalDenied",
     "ChatAgent",
     "Client",
     "ClientError",
+    "HistoryExpired",
     "IdempotencyConflict",
     "InvalidInput",
     "InvalidOutput",
@@ -59,6 +65,7 @@ __all__ = [
     "NonDeterministic",
     "NotStarted",
     "OutcomeUnknown",
+    "PendingApproval",
     "PermanentError",
     "RowlockError",
     "Run",
@@ -77,6 +84,7 @@ __all__ = [
     "UnknownPool",
     "UnknownRun",
     "Usage",
+    "WishRefused",
     "agent",
     "tool",
 ]
@@ -84,7 +92,7 @@ __all__ = [
 #: Loaded when they are first asked for: whoever only runs agents has no use for a database driver,
 #: and executors must have none.
 _OF_CLIENT = frozenset(
-    {"Client", "RunEvent", "RunHandle", "RunInfo", "SyncClient", "SyncRunHandle"}
+    {"Client", "PendingApproval", "RunEvent", "RunHandle", "RunInfo", "SyncClient", "SyncRunHandle"}
 )
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from rowlock import logs
+from rowlock import logs, run_commands
 from rowlock.dev import command as dev_command
 from rowlock.doctor.examination import examine
 from rowlock.doctor.findings import Finding, Verdict, worst
@@ -40,6 +40,10 @@ Examples:
   rowlock doctor                           is the database healthy?
   rowlock dev agents:kitchen -i '{"cups": 2}'  try an agent, with nothing else
   rowlock gc --history-retention-days 90   drop history that nobody needs
+  rowlock suspend 2531771558               hold a run; continue it, cancel it
+  rowlock approvals                        what waits for somebody's yes or no
+  rowlock approve 2531771558               say yes, if there is one question
+  rowlock retry 2531771558                 another attempt; finished steps stay
 """
 
 Output = Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="How to answer.")]
@@ -235,6 +239,7 @@ async def _supervise(settings: WorkerSettings) -> int:
 
 
 dev_command.register(app)
+run_commands.register(app)
 
 
 def main() -> None:

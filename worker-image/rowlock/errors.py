@@ -10,7 +10,9 @@ Catch at the height you need::
     │   └── AgentDefinitionError      a decorator was given something that cannot work
     ├── StoreError
     │   ├── StoreUnavailable          PostgreSQL is away or said "not now"; retry, commit unknown
-    │   └── RowRejected               one row can never be stored; its own run fails, nothing else
+    │   ├── RowRejected               one row can never be stored; its own run fails, nothing else
+    │   └── WishRefused               what was asked of a run cannot be done to it
+    │       └── HistoryExpired        its finished steps may be gone
     ├── ClientError                   `rowlock.Client` was asked for something that cannot be
     │   ├── InvalidRequest            a parameter makes no sense; the message names it
     │   ├── UnknownAgent              no agent of that name is registered
@@ -26,6 +28,7 @@ Catch at the height you need::
         ├── InvalidOutput             the agent returned something its annotation forbids
         ├── AgentError                the agent's own code raised
         │   └── StepFailed            a step used up its retries, or failed for good
+        │       └── ApprovalDenied    a person said no to it, or nobody said yes in time
         ├── NonDeterministic          the code asked for other steps than its history holds
         ├── TooLarge                  a body is over its cap
         └── ActiveDeadlineExceeded    the run was active for longer than it may be
@@ -93,6 +96,14 @@ class RowRejected(StoreError):
     def __init__(self, message: str | None = None, *, sqlstate: str = "") -> None:
         super().__init__(message)
         self.sqlstate = sqlstate
+
+
+class WishRefused(StoreError):
+    """What was asked cannot be done to this run."""
+
+
+class HistoryExpired(WishRefused):
+    """The history of this run is past its retention: start a new run."""
 
 
 class ClientError(RowlockError):
@@ -192,6 +203,10 @@ class AgentError(RunError):
 
 class StepFailed(AgentError):
     """A step failed for good."""
+
+
+class ApprovalDenied(StepFailed):
+    """Nobody allowed this step."""
 
 
 class NonDeterministic(RunError):

@@ -19,7 +19,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from rowlock.states import FenceReason
+from rowlock.states import FenceReason, ParkReason
 
 Kind = Literal["counter", "gauge"]
 
@@ -77,6 +77,13 @@ RUNS_FINISHED = _row(
     "reason",
 )
 RUNS_RELEASED = _row("rowlock_runs_released_total", "counter", "Runs handed over while draining.")
+RUNS_PARKED = _row(
+    "rowlock_runs_parked_total",
+    "counter",
+    "Runs that left this worker to wait, by what for; one that waits for two things counts twice.",
+    "reason",
+    values=ParkReason,
+)
 TAKEOVERS = _row(
     "rowlock_takeovers_total",
     "counter",

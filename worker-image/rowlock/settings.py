@@ -70,6 +70,8 @@ class WorkerSettings(DatabaseSettings):
         Port of `/metrics` and `/livez`; 0 for none.
     max_result_bytes
         Cap of a step's result and of a run's result.
+    park_seconds
+        A run that waits for so long, in `run.sleep`, gives its slot back meanwhile.
     log_format
         `console` or `json`.
     log_level
@@ -95,6 +97,7 @@ class WorkerSettings(DatabaseSettings):
     connect_timeout_seconds: float = Field(default=30, ge=0, le=3600)
     metrics_port: int = Field(default=0, ge=0, le=65535)
     max_result_bytes: int = Field(default=16 * 1024 * 1024, ge=1024)
+    park_seconds: float = Field(default=5, ge=0.05, le=86400)
     log_format: str = Field(default="console", pattern="^(console|json)$")
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
 

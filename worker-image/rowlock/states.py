@@ -32,10 +32,18 @@ TRANSITIONS: dict[tuple[Place | None, Place], tuple[str, ...]] = {
     (Place.READY, Place.LEASE): ("claim",),
     (Place.TIMER, Place.READY): ("wake_due",),
     (Place.TIMER, Place.BACKLOG): ("wake_due",),
-    (Place.LEASE, Place.READY): ("move_leases", "release"),
-    (Place.LEASE, Place.BACKLOG): ("move_leases", "release"),
+    (Place.LEASE, Place.READY): ("move_leases", "release", "park"),
+    (Place.LEASE, Place.BACKLOG): ("move_leases", "release", "park"),
     (Place.LEASE, Place.TIMER): ("move_leases", "finish"),
-    (Place.LEASE, Place.FINAL): ("finish", "move_leases", "release"),
+    (Place.LEASE, Place.PARKED): ("park",),
+    (Place.LEASE, Place.FINAL): ("finish", "move_leases", "release", "park"),
+    (Place.READY, Place.PARKED): ("suspend_waiting",),
+    (Place.BACKLOG, Place.PARKED): ("suspend_waiting",),
+    (Place.TIMER, Place.PARKED): ("suspend_waiting",),
+    (Place.PARKED, Place.READY): ("wake_parked", "wake_decided", "continue_suspended"),
+    (Place.PARKED, Place.BACKLOG): ("wake_parked", "wake_decided", "continue_suspended"),
+    (Place.FINAL, Place.READY): ("redrive",),
+    (Place.FINAL, Place.BACKLOG): ("redrive",),
     (Place.READY, Place.FINAL): ("cancel_waiting", "expire_queued"),
     (Place.BACKLOG, Place.FINAL): ("cancel_waiting", "expire_queued"),
     (Place.TIMER, Place.FINAL): ("cancel_waiting", "expire_queued"),
@@ -60,9 +68,12 @@ class EventKind(IntEnum):
     STEP_DONE = 2
     STEP_FAILED = 3
     PROGRESS = 4
+    SLEEP = 5
+    DECIDED = 6
     TAKEN_OVER = 64
     HANDED_OVER = 65
     ATTEMPT_FAILED = 66
+    PARKED = 67
 
 
 #: From this number on an event concerns the whole run and is shown in its status.
@@ -102,8 +113,28 @@ class WishKind(IntEnum):
     """What somebody asked of a run (`wish.kind`)."""
 
     CANCEL = 1
+    #: Stands for as long as the run is to be suspended; to continue it is to take the wish back.
     SUSPEND = 2
-    CONTINUE = 3
+
+
+@unique
+class ParkReason(StrEnum):
+    """What a parked run waits for (`run_parked.reasons`); any one but `SUSPENDED` wakes it."""
+
+    SLEEP = "sleep"
+    RETRY = "retry"
+    APPROVAL = "approval"
+    #: Wakes nothing, and keeps the others from waking the run until somebody continues it.
+    SUSPENDED = "suspended"
+
+
+@unique
+class Decision(IntEnum):
+    """How a question to a person was answered (`approval.decision`)."""
+
+    APPROVED = 1
+    DENIED = 2
+    EXPIRED = 3
 
 
 @unique
@@ -188,6 +219,7 @@ class WaitReason(StrEnum):
     TAKEOVER_BACKOFF = "TakeoverBackoff"
     AWAITING_APPROVAL = "AwaitingApproval"
     SUSPENDED = "Suspended"
+    SLEEPING = "Sleeping"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +255,13 @@ KUBERNETES_EVENTS: dict[str, KubernetesEvent] = {
     ),
     "RunRetrying": KubernetesEvent(
         "Warning", "Retry", "An attempt failed by the agent's own error; another follows."
+    ),
+    "RunSuspended": KubernetesEvent(
+        "Normal", "Suspend", "The run is held until somebody continues it."
+    ),
+    "RunContinued": KubernetesEvent("Normal", "Continue", "The run is not held any more."),
+    "ApprovalRequested": KubernetesEvent(
+        "Normal", "Ask", "A tool call waits for a person's decision."
     ),
     "RunSucceeded": KubernetesEvent("Normal", "Finish", "The run ended with a result."),
     "RunFailed": KubernetesEvent("Warning", "Finish", "The run ended without a result."),

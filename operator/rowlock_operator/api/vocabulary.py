@@ -12,7 +12,7 @@ from rowlock.states import ConditionType, FailureReason, FenceReason, Outcome, P
 CONDITIONS: Final[dict[ConditionType, str]] = {
     ConditionType.ACCEPTED: "The run was written to the database. False: it was refused for good.",
     ConditionType.RUNNING: "A worker holds the run. False: the reason says what it waits for.",
-    ConditionType.SUSPENDED: "The run is held because spec.desiredState is Suspend.",
+    ConditionType.SUSPENDED: "The run is held until somebody continues it; the message says who.",
     ConditionType.AWAITING_APPROVAL: "The run waits for a person's decision.",
     ConditionType.RESUMED: (
         "Another worker went on with the run after one was lost. It stays True from the first "
@@ -25,9 +25,9 @@ CONDITIONS: Final[dict[ConditionType, str]] = {
 PHASES: Final[dict[Phase, str]] = {
     Phase.PENDING: "The operator has not written the run to the database yet.",
     Phase.QUEUED: "It waits for a worker, or for what the reason names.",
-    Phase.RUNNING: "A worker holds it.",
+    Phase.RUNNING: "A worker holds it, or it sleeps and goes on by itself.",
     Phase.AWAITING_APPROVAL: "It waits for a person's decision.",
-    Phase.SUSPENDED: "It is held because spec.desiredState is Suspend.",
+    Phase.SUSPENDED: "It is held: desiredState is Suspend, or somebody called `rowlock suspend`.",
     Phase.RETRYING: "It waits for its next attempt, or for the backoff after a takeover.",
     Phase.SUCCEEDED: "It ended with a result.",
     Phase.FAILED: "It ended without a result, or was refused.",
@@ -44,7 +44,8 @@ WAIT_REASONS: Final[dict[WaitReason, str]] = {
     WaitReason.RETRY_BACKOFF: "The last attempt failed; the next starts later.",
     WaitReason.TAKEOVER_BACKOFF: "Workers were lost with this run again and again.",
     WaitReason.AWAITING_APPROVAL: "A person must decide first.",
-    WaitReason.SUSPENDED: "spec.desiredState is Suspend.",
+    WaitReason.SUSPENDED: "It is held until somebody continues it.",
+    WaitReason.SLEEPING: "It sleeps until a time, or between two tries far apart.",
 }
 
 FAILURE_REASONS: Final[dict[FailureReason, str]] = {

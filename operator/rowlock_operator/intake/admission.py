@@ -13,10 +13,10 @@ import structlog
 
 from rowlock.errors import RowRejected
 from rowlock.states import FailureReason
-from rowlock.store import changes
+from rowlock.store import changes, parking, redrive
 from rowlock.store import intake as store
 from rowlock.store.connection import Connection
-from rowlock.store.types import Enqueued, RunId, Submission
+from rowlock.store.types import Enqueued, Redriving, RunId, Submission
 from rowlock_operator import metrics as m
 from rowlock_operator.intake.departures import DELETION, Departures
 from rowlock_operator.intake.enqueuer import Answer, Enqueuer
@@ -30,6 +30,9 @@ from rowlock_operator.mirror.noticeboard import NoticeBoard
 from rowlock_operator.mirror.notices import EndNotice, SeenNotice, WaitNotice
 
 log = structlog.get_logger(__name__)
+
+#: Who asks, where a person changed this field.
+_FIELD = "spec.desiredState"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,10 @@ class Admission:
         self._await_what_is_missing(resolved)
         accepted = [(seen, it) for seen, it in resolved if isinstance(it, Accepted)]
         answers = await self._enqueuer.enqueue(accepted)
+        # A run that stays cancelled answers a re-drive by one more attempt that is cancelled.
+        await self._redrive(batch)
         await self._cancel(batch)
+        await self._suspend(batch, answers)
         await self._show(batch)
         # From here on nothing can fail, so nothing is told twice.
         self._tell_rowless(batch)
@@ -123,10 +129,35 @@ class Admission:
     async def _cancel(self, batch: _Batch) -> None:
         wishes: dict[tuple[str, str | None], list[RunId]] = defaultdict(list)
         for seen in batch.of(Sort.CANCEL):
-            by = DELETION if seen.deleting else "spec.desiredState"
+            by = DELETION if seen.deleting else _FIELD
             wishes[by, seen.spec.get("desiredStateReason")].append(batch.rows[seen.key.uid])
         for (by, reason), run_ids in wishes.items():
             await store.request_cancel(self._connection, run_ids, by=by, reason=reason)
+
+    async def _redrive(self, batch: _Batch) -> None:
+        for seen in batch.of(Sort.SHOW, Sort.CANCEL):
+            if seen.redrive and not seen.deleting:
+                run_id = batch.rows[seen.key.uid]
+                by = f"spec.redrive {seen.redrive}"
+                outcome = await redrive.redrive_once(self._connection, run_id, by=by)
+                refused = outcome in (Redriving.HISTORY_EXPIRED, Redriving.UNKNOWN)
+                say = log.warning if refused else log.info
+                say("A re-drive was asked for", run=str(seen.key), outcome=outcome.value)
+
+    async def _suspend(self, batch: _Batch, answers: Sequence[tuple[Seen, Answer]]) -> None:
+        """Hold what is to be held, and let go of what our own field held before."""
+        rows = [(seen, batch.rows[seen.key.uid]) for seen in batch.of(Sort.SHOW)]
+        known = [(seen, run_id) for seen, run_id in rows if not seen.suspended]
+        rows += [(seen, it.run_id) for seen, it in answers if isinstance(it, Enqueued)]
+        wishes: dict[str | None, list[RunId]] = defaultdict(list)
+        for seen, run_id in rows:
+            if seen.suspended:
+                wishes[seen.spec.get("desiredStateReason")].append(run_id)
+        for reason, run_ids in wishes.items():
+            await parking.request_suspend(self._connection, run_ids, by=_FIELD, reason=reason)
+        if known:
+            free = [run_id for _, run_id in known]
+            await parking.request_continue(self._connection, free, asked_by=_FIELD)
 
     async def _show(self, batch: _Batch) -> None:
         shown = [batch.rows[seen.key.uid] for seen in batch.of(Sort.CANCEL, Sort.SHOW)]

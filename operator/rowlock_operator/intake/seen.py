@@ -61,11 +61,25 @@ class Seen:
         return self.spec.get("desiredState") == "Cancel"
 
     @property
+    def suspended(self) -> bool:
+        """Tell whether its owner wants it held."""
+        return self.spec.get("desiredState") == "Suspend"
+
+    @property
+    def redrive(self) -> int:
+        """Return which further attempt its owner asks for that its status does not answer; or 0."""
+        asked = int(self.spec.get("redrive") or 0)
+        return asked if asked > int(self.status.get("redrive") or 0) else 0
+
+    @property
     def settled(self) -> bool:
         """Tell whether its status already answers all that its spec asks."""
-        if self.gone or self.deleting or self.observed < self.generation:
+        if self.gone or self.deleting or self.observed < self.generation or self.redrive:
             return False
-        return self.finished or (self.run_id is not None and not self.cancelled)
+        if self.finished:
+            return True
+        held = holds(self.status, ConditionType.SUSPENDED)
+        return self.run_id is not None and not self.cancelled and self.suspended == held
 
 
 def seen_from(item: Mapping[str, Any], kind: str, *, gone: bool = False) -> Seen:

@@ -17,6 +17,7 @@ from rowlock.states import (
     ChangeKind,
     EventKind,
     FinalStatus,
+    ParkReason,
 )
 from rowlock.store.types import Change, RunSnapshot
 from rowlock_operator.kube.conditions import micro_timestamp
@@ -118,6 +119,17 @@ def _said(change: Change, snapshot: RunSnapshot) -> tuple[str, str, str] | None:
         return "RunRetrying", _retry_note(snapshot), ""
     if change.kind in (ChangeKind.TAKEN_OVER, ChangeKind.HANDED_OVER):
         return _moved(change, snapshot)
+    return _held(change, snapshot)
+
+
+def _held(change: Change, snapshot: RunSnapshot) -> tuple[str, str, str] | None:
+    if change.kind is ChangeKind.SUSPENDED:
+        asked = f"asked by {snapshot.suspend_asked}" if snapshot.suspend_asked else "held"
+        return "RunSuspended", asked, ""
+    if change.kind is ChangeKind.CONTINUED:
+        return "RunContinued", "waits for a worker", ""
+    if change.kind is ChangeKind.PARKED and ParkReason.APPROVAL in snapshot.parked_for:
+        return "ApprovalRequested", f"rowlock approvals {snapshot.run_id}", ""
     return None
 
 

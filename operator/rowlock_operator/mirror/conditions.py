@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rowlock.states import ConditionType, FinalStatus, Place, TimerReason, WaitReason
+from rowlock.states import (
+    ConditionType,
+    FinalStatus,
+    ParkReason,
+    Place,
+    TimerReason,
+    WaitReason,
+)
 from rowlock.store.types import RunSnapshot
 from rowlock_operator.kube.conditions import Condition
 from rowlock_operator.mirror.leases import Change
@@ -28,10 +35,8 @@ def run_conditions(snapshot: RunSnapshot, takeover: Change | None) -> Iterator[C
         snapshot.created_at,
     )
     yield running(snapshot)
-    yield Condition(ConditionType.SUSPENDED, False, "NotSuspended", at=snapshot.created_at)
-    yield Condition(
-        ConditionType.AWAITING_APPROVAL, False, "NoOpenQuestion", at=snapshot.created_at
-    )
+    yield suspended(snapshot)
+    yield awaiting_approval(snapshot)
     yield resumed(snapshot, takeover)
     yield from _end(snapshot)
 
@@ -49,6 +54,26 @@ def running(snapshot: RunSnapshot) -> Condition:
             )
         return Condition(type_, True, "LeaseHeld", held, snapshot.claimed_at)
     return Condition(type_, False, waits_for(snapshot), _waiting(snapshot), snapshot.ready_at)
+
+
+def suspended(snapshot: RunSnapshot) -> Condition:
+    """Return whether the run is held until somebody continues it."""
+    type_ = ConditionType.SUSPENDED
+    if ParkReason.SUSPENDED in snapshot.parked_for:
+        asked = f"asked by {snapshot.suspend_asked}" if snapshot.suspend_asked else ""
+        return Condition(type_, True, "Suspended", asked, snapshot.ready_at)
+    if snapshot.suspend_asked and snapshot.place is Place.LEASE:
+        asked = f"at its next step; asked by {snapshot.suspend_asked}"
+        return Condition(type_, False, "Suspending", asked, snapshot.created_at)
+    return Condition(type_, False, "NotSuspended", at=snapshot.created_at)
+
+
+def awaiting_approval(snapshot: RunSnapshot) -> Condition:
+    """Return whether the run waits for a person."""
+    type_ = ConditionType.AWAITING_APPROVAL
+    if ParkReason.APPROVAL in snapshot.parked_for:
+        return Condition(type_, True, "OpenQuestion", at=snapshot.ready_at)
+    return Condition(type_, False, "NoOpenQuestion", at=snapshot.created_at)
 
 
 def resumed(snapshot: RunSnapshot, takeover: Change | None) -> Condition:
@@ -69,11 +94,21 @@ def waits_for(snapshot: RunSnapshot) -> WaitReason:
     if snapshot.place is Place.BACKLOG:
         return WaitReason.CONCURRENCY_LIMIT
     if snapshot.place is Place.PARKED:
-        return WaitReason.SUSPENDED
+        return _parked_for(snapshot)
     if snapshot.place is Place.TIMER:
         retry = snapshot.timer_reason == TimerReason.RETRY_BACKOFF
         return WaitReason.RETRY_BACKOFF if retry else WaitReason.TAKEOVER_BACKOFF
     return WaitReason.WAITING_FOR_WORKER
+
+
+def _parked_for(snapshot: RunSnapshot) -> WaitReason:
+    """Return the one thing to know: what a person must do comes before what time will do."""
+    if ParkReason.SUSPENDED in snapshot.parked_for:
+        return WaitReason.SUSPENDED
+    if ParkReason.APPROVAL in snapshot.parked_for:
+        return WaitReason.AWAITING_APPROVAL
+    retry = ParkReason.SLEEP not in snapshot.parked_for
+    return WaitReason.RETRY_BACKOFF if retry else WaitReason.SLEEPING
 
 
 def verdict(snapshot: RunSnapshot) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from rowlock.states import EventKind, FinalStatus, Phase, Place
+from rowlock.states import EventKind, FinalStatus, Phase, Place, WaitReason
 from rowlock.store import bodies
 from rowlock.store.types import RunSnapshot
 from rowlock_operator.kube.conditions import merged, timestamp
@@ -27,6 +27,13 @@ from rowlock_operator.mirror.leases import (
 
 PREVIEW_BYTES = 1024
 _MESSAGE_BYTES = 1024
+#: A run that sleeps is under way, though no worker holds it.
+_PARKED_PHASES = {
+    WaitReason.SUSPENDED: Phase.SUSPENDED,
+    WaitReason.AWAITING_APPROVAL: Phase.AWAITING_APPROVAL,
+    WaitReason.RETRY_BACKOFF: Phase.RETRYING,
+    WaitReason.SLEEPING: Phase.RUNNING,
+}
 
 
 def run_status(
@@ -53,6 +60,7 @@ def run_status(
         "reason": reason(snapshot, takeover)[:64],
         "attempt": snapshot.attempt,
         "takeovers": snapshot.takeovers,
+        "redrive": snapshot.redrives,
         "leaseEpoch": snapshot.epoch,
         "agentRevision": snapshot.agent_revision[:64],
         "queueTime": timestamp(snapshot.created_at),
@@ -78,7 +86,7 @@ def phase(snapshot: RunSnapshot) -> Phase:
     if snapshot.place is Place.LEASE:
         return Phase.RUNNING
     if snapshot.place is Place.PARKED:
-        return Phase.SUSPENDED
+        return _PARKED_PHASES[waits_for(snapshot)]
     if snapshot.place is Place.TIMER:
         return Phase.RETRYING
     return Phase.QUEUED

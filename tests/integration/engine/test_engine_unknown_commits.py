@@ -13,8 +13,8 @@ from rowlock.engine.board import Board
 from rowlock.engine.host import Host
 from rowlock.engine.messages import EXIT_LEFT, Boot
 from rowlock.errors import StoreUnavailable
-from rowlock.states import FinalStatus
-from rowlock.store import intake, work, workers
+from rowlock.states import EventKind, FinalStatus
+from rowlock.store import intake, parking, work, workers
 from rowlock.store.types import NewWorker
 from tests.workers import Bench, bench_fixture, eventually  # noqa: F401
 
@@ -84,3 +84,33 @@ async def test_a_release_whose_answer_was_lost_is_a_hand_over(
     )
     assert ready["takeovers"] == 0
     assert [effect[1] for effect in bench.effects()] == ["step-0", "step-1"]
+
+
+async def test_a_park_whose_answer_was_lost_is_no_loss(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, host: Host
+) -> None:
+    lost = [2]
+    monkeypatch.setattr(parking, "park", losing_answers(parking.park, lost))
+    runs = await bench.enqueue("tests.waiting_agents:sleeper", count=5, seconds=3600)
+    for run in runs:
+        parked = await eventually(
+            lambda run=run: bench.sql.fetchrow(  # type: ignore[misc]
+                "SELECT * FROM rowlock.run_parked WHERE run_id = $1", run
+            ),
+            "the run parked",
+        )
+        assert (parked["epoch"], list(parked["reasons"])) == (1, ["sleep"])
+        kinds = [row["kind"] for row in await bench.history(run)]
+        assert kinds == [EventKind.STEP_DONE, EventKind.SLEEP, EventKind.PARKED]
+
+    counted: dict[tuple[str, ...], float] = {}
+
+    async def settled() -> bool:
+        report = host.report()
+        counted.update(report.counters)
+        return report.gauges[0] == ("rowlock_runs_running", 0)
+
+    await eventually(settled, "the runs gone from the process")
+    assert lost == [0]
+    assert ("rowlock_runs_parked_total", "sleep") in counted
+    assert ("rowlock_lost_runs_total",) not in counted

@@ -17,11 +17,11 @@ from typing import Any
 import asyncpg
 import pytest
 
-from rowlock.states import FenceReason
-from rowlock.store import caps, intake, invariants, work, workers
+from rowlock.states import Decision, FenceReason
+from rowlock.store import approvals, caps, intake, invariants, parking, redrive, work, workers
 from rowlock.store.caps import Caps
 from rowlock.store.connection import Connection
-from rowlock.store.types import Claimed, WorkerId
+from rowlock.store.types import Claimed, NewQuestion, Parked, WorkerId
 from tests.integration.store.world import World, end, failure, raw_of
 
 DIED = FenceReason.WORKER_DIED
@@ -30,6 +30,7 @@ _TOKENS = itertools.count(1_000_000)
 
 _LIVE = "SELECT count(*) FROM rowlock.run_live"
 _ALL_DUE = "UPDATE rowlock.run_timer SET due_at = rowlock.now() WHERE due_at > rowlock.now()"
+_NEXT_SEQ = "SELECT coalesce(max(seq), 0) + 1 FROM rowlock.run_event WHERE run_id = $1"
 _HOLD_SLOTS = """
 SELECT u.key, count(*) AS held
 FROM (SELECT agent_id, key FROM rowlock.run_ready
@@ -82,7 +83,7 @@ async def watched(world: World, limits: Caps) -> AsyncIterator[Watcher]:
 
 
 class Crew:
-    """Workers that claim, finish, fail, release and die, until all runs are final."""
+    """Workers that claim, finish, fail, release, park and die, until all runs are final."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -115,6 +116,7 @@ class Crew:
         while await self._more(conn):
             await raw_of(conn).execute(_ALL_DUE)
             await intake.wake_due(conn)
+            await parking.wake_parked(conn)
             if wait:
                 await caps.promote(conn, self.world.agent)
             else:
@@ -124,13 +126,40 @@ class Crew:
         return not self.all_in or bool(await raw_of(conn).fetchval(_LIVE))
 
     async def _end(self, conn: Connection, worker: WorkerId, run: Claimed) -> None:
-        [deed] = random.choices(["finish", "retry", "release"], [8, 1, 1])
+        [deed] = random.choices(
+            ["finish", "retry", "release", "sleep", "ask", "suspend", "redrive"], [8, *[1] * 6]
+        )
         self.deeds[deed] += 1
+        if deed in ("sleep", "ask", "suspend"):
+            await self._wait(conn, worker, run, deed)
+            return
         if deed == "release":
             await work.release(conn, worker=worker, runs=[(run.run_id, run.epoch, 0)])
             return
         final = failure(run, retry_in=0) if deed == "retry" else end(run)
+        if deed == "redrive":
+            final = failure(run)
         await work.finish(conn, worker=worker, events=[], finals=[final])
+        if deed == "redrive":
+            await redrive.redrive(conn, run.run_id, by="test")
+
+    async def _wait(self, conn: Connection, worker: WorkerId, run: Claimed, deed: str) -> None:
+        """Let a run leave for a wait that is over at once."""
+        seq = await raw_of(conn).fetchval(_NEXT_SEQ, run.run_id)
+        reasons = {"sleep": ("sleep",), "ask": ("approval",), "suspend": ()}[deed]
+        wake_in = 0.0 if deed == "sleep" else None
+        asked = (NewQuestion(f"s{seq}", "d", "t", b"{}"),) if deed == "ask" else ()
+        if deed == "suspend":
+            await parking.request_suspend(conn, [run.run_id], by="test")
+        row = Parked(run.run_id, run.epoch, seq, 0, reasons, wake_in, b"{}", asked)
+        await parking.park(conn, worker=worker, runs=[row])
+        for one in asked:
+            await approvals.decide(
+                conn, run.run_id, step_key=one.step_key, digest="d", attempt=run.attempt,
+                decision=Decision.APPROVED, by="test",
+            )  # fmt: skip
+        if deed == "suspend":
+            await parking.request_continue(conn, [run.run_id])
 
 
 async def most_at_once(world: World) -> int:
@@ -151,7 +180,7 @@ async def most_at_once(world: World) -> int:
     ],
     ids=["agent", "key", "both"],
 )
-async def test_caps_hold_under_eight_claimers_that_finish_fail_and_die(
+async def test_caps_hold_under_eight_claimers_that_finish_fail_wait_and_die(
     world: World, limits: Caps, keys: tuple[str | None, ...], most: int
 ) -> None:
     await caps.set_caps(world.store, world.agent, limits)
@@ -167,7 +196,8 @@ async def test_caps_hold_under_eight_claimers_that_finish_fail_and_die(
     assert await world.value("SELECT count(*) FROM rowlock.run_final WHERE status = 1") == ROUNDS
     assert watcher.most == most, "some slots were never used"
     assert await most_at_once(world) <= most
-    assert min(crew.deeds[deed] for deed in ("died", "retry", "release")) > 5
+    assert min(crew.deeds.values()) > 3
+    assert len(crew.deeds) == 8, "each way to leave a worker was taken"
 
 
 async def test_starts_of_any_minute_hold_under_eight_claimers(world: World) -> None:

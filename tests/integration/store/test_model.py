@@ -10,7 +10,6 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -23,9 +22,20 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from rowlock.states import EventKind, FenceReason, FinalStatus, Place
-from rowlock.store import intake, work, workers
-from rowlock.store.types import Claimed, Event, Final, RunId, Verdict, WorkerId
+from rowlock.states import Decision, EventKind, FenceReason, FinalStatus, Place
+from rowlock.store import approvals, intake, parking, redrive, work, workers
+from rowlock.store.types import (
+    Claimed,
+    Deciding,
+    Event,
+    Final,
+    NewQuestion,
+    Parked,
+    Redriving,
+    RunId,
+    Verdict,
+    WorkerId,
+)
 from tests.integration.store.world import World
 
 T = TypeVar("T")
@@ -44,6 +54,10 @@ class Run:
     takeovers: int = 0
     holder: WorkerId | None = None
     wished: bool = False
+    suspending: bool = False
+    #: What it parked for last, and its open question with the attempt that asks.
+    waits_for: str = ""
+    question: tuple[str, int] | None = None
     events: int = 0
     ended: dict[int, FinalStatus] = field(default_factory=dict)
     #: Its place in the shared queue, and in the backlog.
@@ -141,7 +155,8 @@ class StoreMachine(RuleBasedStateMachine):
             for model in sorted(self._in(Place.READY), key=lambda run: run.urgency, reverse=True):
                 model.place, self.places = Place.BACKLOG, self.places + 1
                 model.wait = float("-inf") if model.epoch else -self.places
-        self._promote()
+        if limit != before:
+            self._promote()
 
     @rule()
     def promote(self) -> None:
@@ -232,6 +247,82 @@ class StoreMachine(RuleBasedStateMachine):
             repeated = self.do(work.release(self.world.store, worker=hold.worker, runs=runs))
             assert repeated == {hold.run: Verdict.ALREADY_DONE}
 
+    @rule(hold=holds, waits=st.sampled_from(["", "sleep", "approval"]), again=st.booleans())
+    def park(self, hold: Hold, waits: str, again: bool) -> None:
+        model, held = self.runs[hold.run], self._holds(hold)
+        seq, wake_in = model.events + 1, 3600.0 if waits == "sleep" else None
+        asked = (NewQuestion(f"q{seq}", "d", "t", b"{}"),) if waits == "approval" else ()
+        reasons = (waits,) if waits else ()
+        row = Parked(hold.run, hold.epoch, seq, 0, reasons, wake_in, b"{}", asked)
+        call = {"worker": hold.worker, "runs": [row]}
+        verdict = self.do(parking.park(self.world.store, **call))[hold.run]
+        assert (verdict is Verdict.DONE) == held
+        if not held:
+            return
+        if model.wished:
+            self._final(model, FinalStatus.CANCELLED)
+        else:
+            model.events += 1
+            self._leave_lease(model, Place.PARKED)
+            model.waits_for = waits
+            if asked:
+                model.question = (asked[0].step_key, model.attempt)
+            if not (waits or model.suspending):
+                self._queue(model)
+        if again:
+            repeated = self.do(parking.park(self.world.store, **call))
+            assert repeated == {hold.run: Verdict.ALREADY_DONE}
+
+    @rule(run=run_ids, decision=st.sampled_from([Decision.APPROVED, Decision.DENIED]))
+    def decide(self, run: RunId, decision: Decision) -> None:
+        model = self.runs[run]
+        if model.question is None:
+            return
+        key, attempt = model.question
+        decided = self.do(
+            approvals.decide(
+                self.world.store, run, step_key=key, digest="d", attempt=attempt,
+                decision=decision, by="ada",
+            )
+        )  # fmt: skip
+        open_ = model.place is not Place.FINAL and model.attempt == attempt
+        assert (decided.outcome is Deciding.DECIDED) == open_
+        if open_:
+            model.question = None
+            waits = model.waits_for == "approval" and model.place is Place.PARKED
+            if waits and not model.suspending:
+                self._queue(model)
+
+    @rule(run=run_ids)
+    def request_suspend(self, run: RunId) -> None:
+        suspended = self.do(parking.request_suspend(self.world.store, [run], by="ada"))
+        model = self.runs[run]
+        if model.place is Place.FINAL:
+            assert suspended == []
+            return
+        model.suspending = True
+        assert suspended == ([] if model.place is Place.LEASE else [run])
+        if model.place is not Place.LEASE:
+            model.place = Place.PARKED
+
+    @rule(run=run_ids)
+    def request_continue(self, run: RunId) -> None:
+        continued = self.do(parking.request_continue(self.world.store, [run]))
+        model = self.runs[run]
+        assert continued == ([run] if model.suspending else [])
+        if model.suspending and model.place is Place.PARKED:
+            self._queue(model)
+        model.suspending = False
+
+    @rule(run=run_ids)
+    def redrive(self, run: RunId) -> None:
+        model = self.runs[run]
+        outcome = self.do(redrive.redrive(self.world.store, run, by="ada"))
+        assert (outcome is Redriving.QUEUED) == (model.place is Place.FINAL)
+        if outcome is Redriving.QUEUED:
+            model.takeovers, model.attempt = 0, model.attempt + 1
+            self._queue(model, last=True)
+
     @rule(worker=worker_ids, reason=st.sampled_from(FenceReason))
     def fence(self, worker: WorkerId, reason: FenceReason) -> None:
         fenced = self.do(workers.fence(self.world.store, [worker], reason=reason))
@@ -262,11 +353,27 @@ class StoreMachine(RuleBasedStateMachine):
         assert woken == len(sleeping)
         for model in sleeping:
             self._queue(model)
+        self.do(
+            self.world.sql(
+                "UPDATE rowlock.run_parked SET wake_at = rowlock.now() WHERE wake_at IS NOT NULL"
+            )
+        )
+        parked = [m for m in self._in(Place.PARKED) if m.waits_for == "sleep" and not m.suspending]
+        assert self.do(parking.wake_parked(self.world.store)) == len(parked)
+        for model in parked:
+            self._queue(model)
 
     @rule()
     def sweep(self) -> None:
         assert self.do(intake.cancel_waiting(self.world.store)) == []
         assert self.do(intake.expire_queued(self.world.store)) == []
+        moved = [m for m in self.runs.values() if self._to_be_suspended(m)]
+        assert len(self.do(parking.suspend_waiting(self.world.store))) == len(moved)
+        for model in moved:
+            model.place = Place.PARKED
+
+    def _to_be_suspended(self, model: Run) -> bool:
+        return model.suspending and model.place in (Place.READY, Place.BACKLOG, Place.TIMER)
 
     # ---------------------------------------------------------------- what must hold
 
@@ -303,12 +410,13 @@ class StoreMachine(RuleBasedStateMachine):
         }
 
     @invariant()
-    def wishes_are_kept_only_for_runs_that_a_worker_holds(self) -> None:
+    def wishes_are_kept_until_they_are_done(self) -> None:
         wished = {
-            row["run_id"] for row in self.do(self.world.sql("SELECT run_id FROM rowlock.wish"))
+            (row["run_id"], row["kind"])
+            for row in self.do(self.world.sql("SELECT run_id, kind FROM rowlock.wish"))
         }
-        assert wished == {
-            run for run, m in self.runs.items() if m.wished and m.place is not Place.FINAL
+        assert wished == {(run, 1) for run, m in self.runs.items() if m.wished} | {
+            (run, 2) for run, m in self.runs.items() if m.suspending
         }
 
     # ---------------------------------------------------------------- the model's moves
@@ -333,11 +441,13 @@ class StoreMachine(RuleBasedStateMachine):
     def _final(self, model: Run, status: FinalStatus) -> None:
         self._leave_lease(model, Place.FINAL)
         model.ended[model.attempt] = status
-        model.wished = False
+        model.wished = model.suspending = False
 
     def _end_attempt(self, model: Run, status: FinalStatus, retry: bool) -> None:
         if retry and not model.wished:
+            suspending = model.suspending
             self._final(model, status)
+            model.suspending = suspending
             model.place, model.attempt = Place.TIMER, model.attempt + 1
         else:
             self._final(model, FinalStatus.CANCELLED if retry else status)
@@ -357,13 +467,13 @@ class StoreMachine(RuleBasedStateMachine):
     def _in(self, place: Place) -> list[Run]:
         return [model for model in self.runs.values() if model.place is place]
 
-    def _queue(self, model: Run) -> None:
+    def _queue(self, model: Run, *, last: bool = False) -> None:
         self.places += 1
         if self.cap is not None:
             model.place, model.wait = Place.BACKLOG, float("-inf") if model.epoch else self.places
             return
         model.place = Place.READY
-        if not model.epoch:
+        if last or not model.epoch:
             model.line = self.places
 
     def _promote(self) -> int:
@@ -392,10 +502,3 @@ def test_store_follows_its_model(shared_dsn: str) -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
-
-
-@pytest.mark.parametrize("place", [Place.PARKED])
-def test_model_leaves_out_only_places_that_no_statement_here_leads_to(place: Place) -> None:
-    from rowlock.states import TRANSITIONS
-
-    assert all(target is not place for _, target in TRANSITIONS)

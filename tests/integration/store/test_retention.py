@@ -97,7 +97,7 @@ async def _parked(past: Past) -> RunId:
     run = await _ready(past)
     await past.world.sql(
         "WITH gone AS (DELETE FROM rowlock.run_ready RETURNING *) "
-        "INSERT INTO rowlock.run_parked SELECT *, '{approval}' FROM gone"
+        "INSERT INTO rowlock.run_parked SELECT *, '{sleep}', now() + interval '1 day' FROM gone"
     )
     return run
 

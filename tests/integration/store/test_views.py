@@ -80,6 +80,12 @@ BROKEN = {
     "UPDATE rowlock.agent SET max_running = 1": "its agent has more runs than its cap allows",
     "UPDATE rowlock.agent SET max_running_per_key = 1; UPDATE rowlock.run_ready SET key = 'k'; "
     "UPDATE rowlock.run_lease SET key = 'k'": "its key has more runs than its cap allows",
+    "INSERT INTO rowlock.run_parked SELECT q.*, '{suspended}', NULL FROM rowlock.run_ready q; "
+    "DELETE FROM rowlock.run_ready": "is suspended, but nobody wishes that",
+    "INSERT INTO rowlock.run_parked SELECT q.*, '{approval}', NULL FROM rowlock.run_ready q; "
+    "DELETE FROM rowlock.run_ready": "is parked, but nothing would wake it",
+    "INSERT INTO rowlock.run_attempt (run_id, attempt, asked_by) "
+    "SELECT run_id, 2, '' FROM rowlock.run_lease": "an attempt that neither stands nor has ended",
     "UPDATE rowlock.run_ready SET revision = 0": "has an unshown change newer than its revision",
 }
 

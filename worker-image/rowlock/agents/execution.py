@@ -23,11 +23,11 @@ from rowlock.agents.context import CURRENT, Call
 from rowlock.agents.crossing import error_of
 from rowlock.agents.problems import describe_error
 from rowlock.agents.protocol import Journal, Seat
-from rowlock.agents.record import OutcomeUnknown, Record, encode
-from rowlock.agents.retry import Next, after_failure, wait_seconds
+from rowlock.agents.record import Decision, OutcomeUnknown, Record, encode
+from rowlock.agents.retry import LONG_WAIT_SECONDS, Next, after_failure, wait_seconds
 from rowlock.agents.work import Work
 from rowlock.clock import Clock
-from rowlock.errors import AgentError, RunError, StepFailed
+from rowlock.errors import AgentError, ApprovalDenied, RunError, StepFailed
 from rowlock.states import EventKind
 
 T = TypeVar("T")
@@ -38,22 +38,32 @@ class Execution(Generic[T]):
 
     Parameters
     ----------
-    intended
-        History holds its intent already.
+    decision
+        What history says of it.
     """
 
-    __slots__ = ("_clock", "_intended", "_journal", "_reason", "_tries", "_work", "call")
+    __slots__ = (
+        "_clock",
+        "_decision",
+        "_intended",
+        "_journal",
+        "_reason",
+        "_tries",
+        "_work",
+        "call",
+    )
 
     def __init__(
-        self, work: Work[T], call: Call, *, journal: Journal, clock: Clock, intended: bool
+        self, work: Work[T], call: Call, *, journal: Journal, clock: Clock, decision: Decision
     ) -> None:
         self.call = call
         self._work = work
         self._journal = journal
         self._clock = clock
-        self._intended = intended
-        self._tries = 0
-        self._reason = ""
+        self._decision = decision
+        self._intended = decision.intended
+        self._tries = decision.tries
+        self._reason = decision.record.error if decision.tries and decision.record else ""
 
     async def run(self) -> T:
         """Do the step and return its recorded result.
@@ -64,6 +74,8 @@ class Execution(Generic[T]):
             For good; the failure is recorded.
         """
         crossing = self._work.crossing() if self._work.crossing is not None else None
+        if self._tries:
+            await self._wait_on()
         while True:
             self._tries += 1
             seat = await self._begin(crossing)
@@ -86,6 +98,20 @@ class Execution(Generic[T]):
         await self._journal.boundary()
         await self._fail(message, unknown=True)
         return OutcomeUnknown(message)
+
+    async def record_denied(self, message: str) -> ApprovalDenied:
+        """Record that a person said no, and return the error to raise."""
+        self._tries = 1
+        await self._journal.boundary()
+        await self._fail(message, denied=True)
+        return ApprovalDenied(message)
+
+    async def _wait_on(self) -> None:
+        """Wait for what is left of a long wait that a worker before us began."""
+        record = self._decision.record
+        left = record.wait - self._journal.age(self._work.key) if record else 0.0
+        if left > 0:
+            await self._journal.pause(left)
 
     async def _begin(self, crossing: Crossing | None) -> Seat | None:
         """Announce the effect; return the place to make a blocking call in."""
@@ -143,15 +169,23 @@ class Execution(Generic[T]):
         following = after_failure(error, policy=self._work.policy, tries=self._tries)
         if following is not Next.RETRY:
             raise await self._give_up(unknown=following is Next.UNKNOWN) from error
-        if self._work.policy.side_effects == "non_idempotent":
-            self._take_back()
-        await self._journal.pause(wait_seconds(error, tries=self._tries, seed=self.call.id))
+        seconds = wait_seconds(error, tries=self._tries, seed=self.call.id)
+        if self._work.policy.side_effects == "non_idempotent" or seconds > LONG_WAIT_SECONDS:
+            self._note_failure(seconds)
+        await self._journal.pause(seconds)
 
-    def _take_back(self) -> None:
-        """Note that the effect did not begin, so that a crash while waiting leaves no doubt."""
+    def _note_failure(self, seconds: float) -> None:
+        """Note that the step may be tried again, and when.
+
+        So a crash while waiting leaves no doubt about an effect that did not begin,
+        and the worker that goes on after a long wait knows of it and counts on.
+        """
         record = self._new_record()
         record.again, record.error = True, self._reason
-        self._journal.note(EventKind.STEP_FAILED, self._work.key, encode(record))
+        record.wait = seconds if seconds > LONG_WAIT_SECONDS else 0.0
+        record.usage, record.degraded = self.call.used, tuple(self.call.degraded)
+        self._intended = False
+        self._journal.note(EventKind.STEP_FAILED, self._work.key, encode(record), tries=self._tries)
 
     async def _give_up(self, *, unknown: bool) -> StepFailed:
         step = f"Step {self._work.key!r}"
@@ -161,12 +195,12 @@ class Execution(Generic[T]):
             return OutcomeUnknown(message)
         tries = "at the first try" if self._tries == 1 else f"after {self._tries} tries"
         message = f"{step} failed {tries}: {self._reason}"
-        await self._fail(message, unknown=False)
+        await self._fail(message)
         return StepFailed(message)
 
-    async def _fail(self, message: str, *, unknown: bool) -> None:
+    async def _fail(self, message: str, *, unknown: bool = False, denied: bool = False) -> None:
         record = self._new_record()
-        record.error, record.unknown = message, unknown
+        record.error, record.unknown, record.denied = message, unknown, denied
         record.usage, record.degraded = self.call.used, tuple(self.call.degraded)
         await self._write(EventKind.STEP_FAILED, record)
 
@@ -178,7 +212,10 @@ class Execution(Generic[T]):
 
     def _new_record(self) -> Record:
         return Record(
-            args=self._work.args_digest, number=self.call.number, attempt=self._journal.attempt
+            args=self._work.args_digest,
+            number=self.call.number,
+            attempt=self._journal.attempt,
+            drops=self._decision.drops,
         )
 
     async def _write(self, kind: EventKind, record: Record, *, dur_ms: int | None = None) -> None:

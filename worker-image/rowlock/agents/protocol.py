@@ -7,7 +7,9 @@ What a `Journal` must keep:
 
 * an entry that `write` returned for is never lost, and `recall` answers it after any takeover;
 * when the lease is lost, `write` never returns: the run's task is cancelled;
-* entries of one run are stored in the order in which `write` and `note` were called.
+* entries of one run are stored in the order in which `write` and `note` were called;
+* a long wait, or one for a person, may end the run's task: it begins again when the wait is over,
+  and `recall`, `age` and `ask` then answer at once what is known.
 """
 
 from __future__ import annotations
@@ -32,12 +34,56 @@ class Entry:
         How often the step was tried, 1 for the first.
     body
         Raw JSON as it was written, decompressed.
+    seq
+        Its number in the run's history, over all attempts.
     """
 
     kind: EventKind
     key: str
     tries: int
     body: bytes
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a person must decide before a step may go on.
+
+    Parameters
+    ----------
+    key
+        The step that it is about.
+    digest
+        Of the tool and its arguments: an answer holds for no others.
+    shown
+        Tool, arguments and whatever else helps to decide, as JSON.
+    expires_in
+        Seconds until it counts as denied; None for never.
+    """
+
+    key: str
+    digest: str
+    tool: str
+    shown: bytes
+    expires_in: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """How a question was answered.
+
+    Parameters
+    ----------
+    by
+        Who answered.
+    expired
+        Nobody did, in time.
+    """
+
+    approved: bool
+    by: str = ""
+    reason: str = ""
+    expired: bool = False
 
 
 class Seat(Protocol):
@@ -86,7 +132,7 @@ class Journal(Protocol):
         """
         ...
 
-    def note(self, kind: EventKind, key: str, body: bytes) -> None:
+    def note(self, kind: EventKind, key: str, body: bytes, *, tries: int = 1) -> None:
         """Store an entry without waiting, but before the next `write`."""
         ...
 
@@ -97,12 +143,27 @@ class Journal(Protocol):
         """
         ...
 
+    def age(self, key: str) -> float:
+        """Return how many seconds ago the newest entry of `key` was stored; 0 for none."""
+        ...
+
     async def boundary(self) -> None:
         """Wait before each effect until the lease is sure; ends the task when draining."""
         ...
 
     async def pause(self, seconds: float) -> None:
         """Wait `seconds` between two tries; a drain or a cancel ends the task meanwhile."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait outside of any step; the task may end meanwhile and begin again afterwards."""
+        ...
+
+    async def ask(self, question: Question) -> Reply:
+        """Return the answer to a question, which stands once however often it is asked.
+
+        Without an answer the task ends sooner or later, and begins again when there is one.
+        """
         ...
 
     def publish(self, text: str) -> None:

@@ -11,15 +11,21 @@
 | failed | any | an earlier attempt | run, with the same call number |
 | failed, surely not started | same | any attempt | run |
 | failed, outcome unknown | same | any attempt | still unknown |
+| failed, denied by a person | same | this attempt | denied |
+| done or failed, dropped | any | an earlier attempt | as with other arguments |
 | intent | same | any attempt | idempotent: run with the same call id; else unknown |
 | intent or unknown | other | any attempt | NonDeterministic: its effect may be out in the world |
 
 So finished steps are kept over all attempts of a run, and failed ones run again in the next.
+
+A step that runs again because its arguments changed drops what earlier attempts recorded after it:
+those results may rest on its old one. Its own record keeps from where on (`drops`),
+so the next worker, which finds the step unchanged, drops the same.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, unique
 
 import msgspec
@@ -29,6 +35,8 @@ from rowlock.agents.protocol import Entry
 from rowlock.agents.retry import Policy
 from rowlock.errors import NonDeterministic, StepFailed
 from rowlock.states import EventKind
+
+Marks = tuple[tuple[int, int], ...]
 
 
 class OutcomeUnknown(StepFailed):
@@ -55,7 +63,13 @@ class Record(msgspec.Struct, omit_defaults=True):
     unknown
         The effect may have happened, for a failure.
     again
-        The effect surely did not begin, for a failure.
+        For a failure: the effect surely did not begin, or it may be repeated.
+    wait
+        Seconds from this failure to the next try, if so long that the run may have left its worker.
+    denied
+        A person said no, for a failure.
+    drops
+        Marks (number, attempt): what earlier attempts recorded after that number is dropped.
     usage
         Tokens in, tokens out, millionths of a US dollar.
     degraded
@@ -70,6 +84,9 @@ class Record(msgspec.Struct, omit_defaults=True):
     once: bool = False
     unknown: bool = False
     again: bool = False
+    wait: float = 0.0
+    denied: bool = False
+    drops: Marks = ()
     usage: Tokens = NO_TOKENS
     degraded: tuple[str, ...] = ()
 
@@ -100,18 +117,43 @@ class Decision:
         History holds the intent already, so that it need not be written again.
     record
         What was recorded; None for a step that is new.
+    tries
+        How many were made before, by a worker that the run left to wait for the next.
+    drops
+        This step changed: see `Record.drops`.
     """
 
     verdict: Verdict
     number: int = 1
     intended: bool = False
     record: Record | None = None
+    tries: int = 0
+    drops: Marks = ()
 
 
 NEW = Decision(Verdict.RUN)
 
 
-def judge(entry: Entry | None, *, args: str, attempt: int, policy: Policy) -> Decision:
+class Dropped:
+    """Which results of earlier attempts do not count any more, as far as the code has come."""
+
+    __slots__ = ("_marks",)
+
+    def __init__(self) -> None:
+        self._marks: list[tuple[int, int]] = []
+
+    def add(self, marks: Marks) -> None:
+        """Drop more."""
+        self._marks += [mark for mark in marks if mark not in self._marks]
+
+    def covers(self, seq: int, attempt: int) -> bool:
+        """Is an entry with number `seq`, written in `attempt`, dropped?"""
+        return any(seq > mark and attempt < since for mark, since in self._marks)
+
+
+def judge(
+    entry: Entry | None, *, args: str, attempt: int, policy: Policy, dropped: Dropped | None = None
+) -> Decision:
     """Decide by the table above.
 
     Raises
@@ -122,20 +164,30 @@ def judge(entry: Entry | None, *, args: str, attempt: int, policy: Policy) -> De
     if entry is None:
         return NEW
     record = _decode(entry.body)
+    if dropped and dropped.covers(entry.seq, record.attempt) and _settled(entry, record):
+        return _anew(entry, record)
     if record.args != args:
         return _changed(entry, record, attempt)
     if entry.kind is EventKind.STEP_DONE:
-        return Decision(Verdict.REUSE, record=record)
+        return Decision(Verdict.REUSE, record=record, drops=record.drops)
     if entry.kind is EventKind.STEP_INTENT:
         return _interrupted(record, policy)
-    return _failed(record, attempt)
+    return _failed(entry, record, attempt)
+
+
+def _settled(entry: Entry, record: Record) -> bool:
+    """Is it known what became of the step?"""
+    return entry.kind is not EventKind.STEP_INTENT and not record.unknown
+
+
+def _anew(entry: Entry, record: Record) -> Decision:
+    done = entry.kind is EventKind.STEP_DONE
+    return Decision(Verdict.RUN, number=record.number + done, record=record)
 
 
 def _changed(entry: Entry, record: Record, attempt: int) -> Decision:
-    settled = entry.kind is not EventKind.STEP_INTENT and not record.unknown
-    if settled and record.attempt < attempt:
-        done = entry.kind is EventKind.STEP_DONE
-        return Decision(Verdict.RUN, number=record.number + done, record=record)
+    if _settled(entry, record) and record.attempt < attempt:
+        return replace(_anew(entry, record), drops=(*record.drops, (entry.seq, attempt)))
     raise NonDeterministic(
         f"Step {entry.key!r} stands in the history with other arguments. "
         "Outside its steps an agent may depend on nothing but its input and their results; "
@@ -145,13 +197,18 @@ def _changed(entry: Entry, record: Record, attempt: int) -> Decision:
 
 def _interrupted(record: Record, policy: Policy) -> Decision:
     if record.once or policy.side_effects == "non_idempotent":
-        return Decision(Verdict.UNKNOWN, number=record.number, record=record)
-    return Decision(Verdict.RUN, number=record.number, intended=True, record=record)
+        return Decision(Verdict.UNKNOWN, number=record.number, record=record, drops=record.drops)
+    return Decision(
+        Verdict.RUN, number=record.number, intended=True, record=record, drops=record.drops
+    )
 
 
-def _failed(record: Record, attempt: int) -> Decision:
+def _failed(entry: Entry, record: Record, attempt: int) -> Decision:
+    known = Decision(Verdict.FAIL, number=record.number, record=record, drops=record.drops)
     if record.unknown:
-        return Decision(Verdict.UNKNOWN, number=record.number, record=record)
-    if record.again or record.attempt < attempt:
-        return Decision(Verdict.RUN, number=record.number, record=record)
-    return Decision(Verdict.FAIL, number=record.number, record=record)
+        return replace(known, verdict=Verdict.UNKNOWN)
+    if record.attempt < attempt:
+        return replace(known, verdict=Verdict.RUN)
+    if record.again:
+        return replace(known, verdict=Verdict.RUN, tries=entry.tries if record.wait else 0)
+    return known

@@ -24,6 +24,9 @@ SideEffects = Literal["none", "idempotent", "non_idempotent"]
 
 SIDE_EFFECTS: tuple[SideEffects, ...] = ("none", "idempotent", "non_idempotent")
 
+#: A longer wait between two tries may be spent without a worker.
+LONG_WAIT_SECONDS = 60.0
+
 #: Waits double from a second to this bound; the usual four retries wait 1, 2, 4 and 8 s.
 MAX_WAIT_SECONDS = 60.0
 

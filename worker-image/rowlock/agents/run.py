@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import lru_cache
 from typing import Any, TypeVar, overload
@@ -10,12 +11,12 @@ import msgspec
 
 from rowlock.agents.blocking import Arguments, Crossing, needs_executor
 from rowlock.agents.context import CURRENT
-from rowlock.agents.identity import digest, keyed, numbered
+from rowlock.agents.identity import canonical, digest, keyed, numbered
 from rowlock.agents.located import locate
 from rowlock.agents.messages import Usage
 from rowlock.agents.parallel import settle
 from rowlock.agents.problems import cut
-from rowlock.agents.protocol import Journal, Result
+from rowlock.agents.protocol import Journal, Question, Result
 from rowlock.agents.retry import SIDE_EFFECTS, Policy, SideEffects
 from rowlock.agents.signature import Declared, StepFunction, step_function
 from rowlock.agents.steps import Steps
@@ -152,6 +153,8 @@ class Run:
             It used up its tries, or raised `PermanentError`.
         OutcomeUnknown
             A `non_idempotent` one was interrupted.
+        ApprovalDenied
+            `fn` is a tool that needs a person's agreement, and did not get it.
         NonDeterministic
             This attempt has recorded the same name and key with other arguments.
         """
@@ -159,8 +162,9 @@ class Run:
         target = fn.fn if isinstance(fn, Declared) else fn
         known = step_function(target, run_type=Run)
         args_digest = _digest(name, args)
+        identity = self._identity(name, key, args_digest)
         work: Work[Any] = Work(
-            key=self._identity(name, key, args_digest),
+            key=identity,
             args_digest=args_digest,
             fn=target,
             args=(self, *args) if known.takes_run else args,
@@ -168,8 +172,32 @@ class Run:
             policy=Policy(effects, retries, timeout),
             is_async=known.is_async,
             crossing=_crossing(name, target, args, known=known, blocking=_blocking(fn, blocking)),
+            question=_question(fn, identity, args),
         )
         return self._steps.perform(work)
+
+    async def sleep(self, seconds: float, *, key: str | int | None = None) -> None:
+        """Wait, across crashes and takeovers; a long wait holds no worker.
+
+        The time counts from the first call: after a takeover only the rest is waited,
+        and in a re-drive nothing of a wait that is over.
+
+        Parameters
+        ----------
+        key
+            Tells waits apart; without it their length does, and their order where that is the same.
+            Give one where `seconds` is computed from the time of day.
+
+        Raises
+        ------
+        AgentError
+            It is called inside a step, or `seconds` is no length of time.
+        """
+        if not (isinstance(seconds, int | float) and 0 <= seconds < math.inf):
+            raise AgentError(f"run.sleep takes seconds from 0 on, not {seconds!r}.")
+        length = digest((seconds,))
+        name = keyed("sleep", key) if key is not None else self._next("sleep", length)
+        await self._steps.sleep(name, float(seconds))
 
     async def gather(self, *coros: Coroutine[Any, Any, T], limit: int | None = None) -> list[T]:
         """Await steps at once and return their results in this order.
@@ -260,6 +288,12 @@ def _crossing(
 def arguments_of(fn: Callable[..., Any], takes_run: bool) -> Arguments:
     """Return how the arguments of a step function cross, worked out once."""
     return Arguments(fn, takes_run=takes_run)
+
+
+def _question(fn: Callable[..., Any], key: str, args: tuple[Any, ...]) -> Question | None:
+    if not isinstance(fn, Declared) or fn.approval is None or fn.approval.never:
+        return None
+    return fn.approval.question(key, canonical(args), args, {})
 
 
 def _digest(name: str, args: tuple[Any, ...]) -> str:

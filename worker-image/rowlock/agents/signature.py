@@ -16,6 +16,7 @@ from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
 from rowlock.agents.codec import PlainCodec, TypedCodec, codec
+from rowlock.agents.questions import Rule
 from rowlock.agents.retry import Policy
 from rowlock.errors import AgentDefinitionError
 
@@ -57,10 +58,16 @@ class Declared:
     """A function that says itself what repeating it would do."""
 
     def __init__(
-        self, fn: Callable[..., Any], policy: Policy, *, blocking: bool | None = None
+        self,
+        fn: Callable[..., Any],
+        policy: Policy,
+        *,
+        approval: Rule | None = None,
+        blocking: bool | None = None,
     ) -> None:
         self.fn = fn
         self.policy = policy
+        self.approval = approval
         #: As declared: True, False, or None for what its kind says.
         self.blocking = blocking
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -9,13 +10,25 @@ import msgspec
 from rowlock.agents.context import CURRENT, Call, Tokens, Totals
 from rowlock.agents.execution import Execution
 from rowlock.agents.problems import Misfit
-from rowlock.agents.protocol import Journal
-from rowlock.agents.record import Decision, OutcomeUnknown, Record, Verdict, judge
+from rowlock.agents.protocol import Journal, Question
+from rowlock.agents.questions import denial
+from rowlock.agents.record import Decision, Dropped, OutcomeUnknown, Record, Verdict, judge
 from rowlock.agents.work import Work
 from rowlock.clock import Clock
-from rowlock.errors import AgentError, NonDeterministic, StepFailed
+from rowlock.errors import AgentError, ApprovalDenied, NonDeterministic, StepFailed
+from rowlock.states import EventKind
 
 T = TypeVar("T")
+
+
+class Wait(msgspec.Struct, array_like=True):
+    """The body of a sleep's entry."""
+
+    seconds: float
+    attempt: int
+
+
+_decode_wait = msgspec.json.Decoder(Wait).decode
 
 
 class Steps:
@@ -27,7 +40,7 @@ class Steps:
         Measures how long a step took; waiting is the journal's.
     """
 
-    __slots__ = ("_clock", "_running", "finished", "journal", "totals")
+    __slots__ = ("_clock", "_dropped", "_running", "finished", "journal", "totals")
 
     def __init__(self, journal: Journal, clock: Clock) -> None:
         self.journal = journal
@@ -35,6 +48,7 @@ class Steps:
         self.totals = Totals()
         self._clock = clock
         self._running: set[str] = set()
+        self._dropped = Dropped()
 
     async def perform(self, work: Work[T]) -> T:
         """Return the step's result, from history or by doing it.
@@ -48,15 +62,69 @@ class Steps:
         NonDeterministic
             History holds it with other arguments, or it is running already.
         """
+        decision = self._judge(work)
+        if decision.verdict is Verdict.RUN:
+            if work.question is not None:
+                await self._allowed(work, decision, work.question)
+            return await self._execute(work, decision)
+        return await self._answer(work, decision)
+
+    def _judge(self, work: Work[T]) -> Decision:
         decision = judge(
             self.journal.recall(work.key),
             args=work.args_digest,
             attempt=self.journal.attempt,
             policy=work.policy,
+            dropped=self._dropped,
         )
-        if decision.verdict is Verdict.RUN:
-            return await self._execute(work, decision)
-        return await self._answer(work, decision)
+        if decision.drops:
+            self._dropped.add(decision.drops)
+        return decision
+
+    async def _allowed(self, work: Work[Any], decision: Decision, question: Question) -> None:
+        """Return when a person has allowed the step.
+
+        Raises
+        ------
+        ApprovalDenied
+            Nobody did.
+        """
+        if CURRENT.get() is not None:
+            raise _inside(work.key)
+        reply = await self.journal.ask(question)
+        if not reply.approved:
+            raise await self._execution(work, decision).record_denied(denial(reply))
+
+    async def repeat(self, work: Work[T], question: Question) -> T:
+        """Do a step of which nobody knows whether it happened once more, if a person says so.
+
+        Raises
+        ------
+        ApprovalDenied
+            Nobody did: the step stays as it is.
+        """
+        reply = await self.journal.ask(question)
+        if not reply.approved:
+            raise ApprovalDenied(denial(reply))
+        decision = self._judge(work)
+        return await self._execute(work, replace(decision, verdict=Verdict.RUN, intended=False))
+
+    async def sleep(self, key: str, seconds: float) -> None:
+        """Wait until `seconds` after this wait was first asked for, in this attempt or an earlier.
+
+        Noted and not awaited: the entry is stored long before a long wait is over,
+        and before the run can leave its worker.
+        """
+        if CURRENT.get() is not None:
+            raise _inside(key)
+        journal, entry = self.journal, self.journal.recall(key)
+        wait = _decode_wait(entry.body) if entry is not None else None
+        if entry is None or wait is None or self._dropped.covers(entry.seq, wait.attempt):
+            wait = Wait(seconds, journal.attempt)
+            journal.note(EventKind.SLEEP, key, msgspec.json.encode(wait))
+        left = wait.seconds - journal.age(key)
+        if left > 0:
+            await journal.sleep(left)
 
     def count(self, used: Tokens, degraded: tuple[str, ...] = ()) -> None:
         """Add to the run what one of its steps used and said."""
@@ -77,7 +145,7 @@ class Steps:
 
     def _enter(self, key: str) -> None:
         if CURRENT.get() is not None:
-            raise AgentError(f"Step {key!r} was started inside a step: start it from the agent.")
+            raise _inside(key)
         if key in self._running:
             raise NonDeterministic(
                 f"Step {key!r} is running already: give steps that run at once different keys."
@@ -89,7 +157,7 @@ class Steps:
         record = decision.record or Record(args=work.args_digest)
         self.count(record.usage, record.degraded)
         if decision.verdict is Verdict.FAIL:
-            raise StepFailed(record.error)
+            raise ApprovalDenied(record.error) if record.denied else StepFailed(record.error)
         if decision.verdict is Verdict.UNKNOWN:
             raise await self._unknown(work, decision, record)
         self.finished += 1
@@ -109,8 +177,12 @@ class Steps:
             call,
             journal=self.journal,
             clock=self._clock,
-            intended=decision.intended,
+            decision=decision,
         )
+
+
+def _inside(key: str) -> AgentError:
+    return AgentError(f"Step {key!r} was started inside a step: start it from the agent.")
 
 
 def _read(work: Work[T], record: Record) -> T:

@@ -11,14 +11,19 @@ import msgspec
 from rowlock.agents.identity import digest_bytes
 from rowlock.agents.messages import ToolCall
 from rowlock.agents.problems import Misfit
+from rowlock.agents.protocol import Question
+from rowlock.agents.questions import make_question
 from rowlock.agents.record import OutcomeUnknown
 from rowlock.agents.run import Run
 from rowlock.agents.steps import Steps
 from rowlock.agents.tools import Tool
 from rowlock.agents.work import Work
-from rowlock.errors import AgentDefinitionError
+from rowlock.errors import AgentDefinitionError, ApprovalDenied
 
 AnyTool = Tool[..., Any]
+
+_UNKNOWN = "Unknown outcome: the call was interrupted and may or may not have happened."
+_DO_NOT_REPEAT = "Do not simply repeat it; find out, or tell the user."
 
 
 class Toolbox:
@@ -57,6 +62,7 @@ class Toolbox:
             arguments = tool.parse(call.arguments)
         except Misfit as error:
             return _say(f"Error: the arguments of {call.name!r} do not fit: {error}")
+        given = (call.arguments or "{}").encode()
         work: Work[str] = Work(
             key=f"{tool.name}:{place}",
             args_digest=digest_bytes(call.arguments.encode()),
@@ -66,7 +72,7 @@ class Toolbox:
             policy=tool.policy,
             crossing=partial(tool.crossing, call.arguments) if tool.crosses else None,
         )
-        return _answer(steps, work, tool)
+        return _answer(steps, work, tool, given)
 
     def _add(self, tool: AnyTool, agent: str) -> None:
         if not isinstance(tool, Tool):
@@ -85,10 +91,33 @@ async def _say(text: str) -> str:
     return text
 
 
-async def _answer(steps: Steps, work: Work[str], tool: AnyTool) -> str:
-    try:
-        return await steps.perform(work)
-    except OutcomeUnknown as error:
-        if tool.on_interrupt == "fail":
-            raise
-        return f"Unknown outcome: {error} Do not simply repeat it; find out, or tell the user."
+async def _answer(steps: Steps, work: Work[str], tool: AnyTool, given: bytes) -> str:
+    """Return what the model is told: the result, or why there is none."""
+    if not tool.approval.never:
+        work.question = tool.approval.question(work.key, given, (), work.args[1])
+    ask: Question | None = None
+    while True:
+        try:
+            return await (steps.repeat(work, ask) if ask else steps.perform(work))
+        except ApprovalDenied as error:
+            return str(error) if ask is None else f"{_UNKNOWN} A person decided: {error}"
+        except OutcomeUnknown as error:
+            if tool.on_interrupt == "fail":
+                raise
+            if tool.on_interrupt == "tell_model":
+                return f"Unknown outcome: {error} {_DO_NOT_REPEAT}"
+            ask = _whether_to_repeat(steps, work, tool, given, error)
+
+
+def _whether_to_repeat(
+    steps: Steps, work: Work[str], tool: AnyTool, given: bytes, error: OutcomeUnknown
+) -> Question:
+    """Return the question about this interruption: a yes to an earlier one does not count."""
+    entry = steps.journal.recall(work.key)
+    return make_question(
+        f"{work.key}!{entry.seq if entry else 0}",
+        tool.name,
+        given,
+        expires_in=tool.approval.expires_in,
+        note=f"{error} Approve to make the call again.",
+    )

@@ -17,6 +17,7 @@ from rowlock.agents.blocking import Crossing, needs_executor
 from rowlock.agents.codec import PlainCodec, TypedCodec, codec, schema_of, type_adapter
 from rowlock.agents.located import check_declared, locate
 from rowlock.agents.problems import Misfit, describe_misfit
+from rowlock.agents.questions import Approval, Rule
 from rowlock.agents.retry import SIDE_EFFECTS, Policy, SideEffects
 from rowlock.agents.run import Run
 from rowlock.agents.signature import Declaration, Declared, Parameter, declaration
@@ -26,7 +27,7 @@ from rowlock.errors import AgentDefinitionError, PermanentError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-OnInterrupt = Literal["tell_model", "fail"]
+OnInterrupt = Literal["tell_model", "ask", "fail"]
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -36,7 +37,7 @@ class Tool(Declared, Generic[P, R]):
 
     Attributes
     ----------
-    name, description, policy, on_interrupt
+    name, description, policy, on_interrupt, approval
         As declared.
     parameters
         JSON Schema of its arguments.
@@ -51,10 +52,14 @@ class Tool(Declared, Generic[P, R]):
         name: str | None,
         policy: Policy,
         on_interrupt: OnInterrupt,
+        approval: Approval = None,
+        approval_timeout: float | None = None,
         blocking: bool | None = None,
     ) -> None:
-        super().__init__(fn, policy, blocking=blocking)
         self.name = _checked_name(name or fn.__name__)
+        rule = Rule(approval, tool=self.name, expires_in=approval_timeout)
+        super().__init__(fn, policy, approval=rule, blocking=blocking)
+        self.approval: Rule = rule
         self.description = cleandoc(fn.__doc__ or "")
         self.on_interrupt = on_interrupt
         owner = f"Tool {self.name!r}"
@@ -144,7 +149,7 @@ class ToolCodec:
         return msgspec.json.decode(body, type=str) if body[:1] == b'"' else body.decode()
 
 
-def tool(
+def tool(  # noqa: PLR0913  what an author may declare
     fn: None = None,
     /,
     *,
@@ -153,6 +158,8 @@ def tool(
     retries: int = 4,
     timeout: float | None = None,
     on_interrupt: OnInterrupt = "tell_model",
+    approval: Approval = None,
+    approval_timeout: float | None = None,
     blocking: bool | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]:
     """Declare a tool.
@@ -170,7 +177,12 @@ def tool(
         Further tries after a failed one, and seconds for each.
     on_interrupt
         When nobody knows whether a `non_idempotent` call happened:
-        tell the model so, or fail the run.
+        tell the model so, ask a person whether to make it again, or fail the run.
+    approval
+        `always`, or a function that gets the call's arguments and says whether a person must agree.
+        It may depend on nothing but the arguments: it is called again after a crash.
+    approval_timeout
+        Seconds after which a question that nobody answered counts as denied.
     blocking
         A plain `def` runs in an executor process, an `async def` on the event loop.
         False runs a plain one in a thread of the loop's process, which nothing can stop.
@@ -187,7 +199,13 @@ def tool(
     _check_choice("on_interrupt", on_interrupt, get_args(OnInterrupt))
     policy = Policy(side_effects, retries, timeout)
     return lambda fn: Tool(
-        fn, name=name, policy=policy, on_interrupt=on_interrupt, blocking=blocking
+        fn,
+        name=name,
+        policy=policy,
+        on_interrupt=on_interrupt,
+        approval=approval,
+        approval_timeout=approval_timeout,
+        blocking=blocking,
     )
 
 

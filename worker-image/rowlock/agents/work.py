@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from rowlock.agents.blocking import Crossing
 from rowlock.agents.codec import Codec
+from rowlock.agents.protocol import Question
 from rowlock.agents.retry import Policy
 
 T = TypeVar("T")
@@ -29,6 +30,8 @@ class Work(Generic[T]):
         What to call here; a plain `def` runs in a thread.
     crossing
         Returns how to call it in an executor instead; None: it is called here.
+    question
+        What a person must answer before it may be done.
     """
 
     key: str
@@ -39,6 +42,7 @@ class Work(Generic[T]):
     policy: Policy
     is_async: bool = True
     crossing: Callable[[], Crossing] | None = None
+    question: Question | None = None
 
     async def call(self) -> Any:
         """Call the function once, within the policy's timeout.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from rowlock.engine.lane import Lane, Release, Row, Waiter
+from rowlock.engine.lane import Lane, Leave, Release, Row, Waiter
 from rowlock.errors import RowRejected
 from rowlock.states import EventKind, FailureReason, FinalStatus
 from rowlock.store.types import Event, Final, Flushed, RunId, Verdict
@@ -14,7 +14,7 @@ Item = tuple[Lane, Row, Waiter, int]
 
 
 class Sink(Protocol):
-    """The three statements, on one connection of their own."""
+    """The four statements, on one connection of their own."""
 
     async def append(self, events: Sequence[Event]) -> Flushed:
         """Store history."""
@@ -28,34 +28,44 @@ class Sink(Protocol):
         """Give runs back."""
         ...
 
+    async def park(self, leaves: Sequence[Leave]) -> dict[RunId, Verdict]:
+        """Let runs wait."""
+        ...
+
 
 async def send(sink: Sink, items: list[Item]) -> Flushed:
     """Store `items` by as few statements as they need; the answer covers all."""
     events: list[Event] = []
     finals: list[Final] = []
     releases: list[Release] = []
+    leaves: list[Leave] = []
     for _, row, _, _ in items:
         kind = type(row)
         if kind is Event:
             events.append(row)  # type: ignore[arg-type]  # narrowed by identity, which is quicker
         elif kind is Final:
             finals.append(row)  # type: ignore[arg-type]
-        else:
+        elif kind is Release:
             releases.append(row)  # type: ignore[arg-type]
+        else:
+            leaves.append(row)  # type: ignore[arg-type]
     if finals:
         answer = await sink.finish(events, finals)
     elif events:
         answer = await sink.append(events)
     else:
         answer = Flushed(fenced=False)
-    if not releases or answer.fenced:
+    if answer.fenced or not (releases or leaves):
         return answer
-    return _with_releases(answer, await sink.release(releases))
+    verdicts = await sink.release(releases) if releases else {}
+    if leaves:
+        verdicts |= await sink.park(leaves)
+    return _with_releases(answer, verdicts)
 
 
 def _with_releases(answer: Flushed, verdicts: dict[RunId, Verdict]) -> Flushed:
-    # Released (or ended, if somebody had asked for a cancel) runs are not lost even if a repeated
-    # append finds their lease gone.
+    # Released or parked runs (or ended ones, if somebody had asked for a cancel) are not lost,
+    # even if a repeated append finds their lease gone.
     kept = {run for run, verdict in verdicts.items() if verdict is not Verdict.LOST}
     return Flushed(fenced=False, lost=answer.lost - kept, finals={**answer.finals, **verdicts})
 

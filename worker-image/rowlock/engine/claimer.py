@@ -29,7 +29,8 @@ from rowlock.engine.prepared import Prepared, Revision
 from rowlock.engine.runner import Runner
 from rowlock.errors import StoreError
 from rowlock.metrics import Tally
-from rowlock.store.types import AgentId, Claimed, Event, RevisionId, RunBody
+from rowlock.states import EventKind
+from rowlock.store.types import AgentId, Answer, Claimed, Event, RevisionId, RunBody
 
 log = structlog.get_logger(__name__)
 
@@ -198,7 +199,8 @@ class Claimer:
     async def _prepare(self, run: Claimed, body: RunBody | None) -> Prepared:
         revision = await self._revision(run.revision_id)
         try:
-            return Prepared(run, revision, body, await self._history(run))
+            history = await self._history(run)
+            return Prepared(run, revision, body, history, answers=await self._answers(run, history))
         except _UNREADABLE as error:
             return Prepared(run, revision, body, unreadable=error)
 
@@ -206,6 +208,11 @@ class Claimer:
         if run.epoch == 1 and run.attempt == 1:
             return ()  # nobody can have written any
         return await self._patiently(partial(self._desk.history, run.run_id))
+
+    async def _answers(self, run: Claimed, history: Sequence[Event]) -> Sequence[Answer]:
+        if not any(event.kind is EventKind.PARKED for event in history):
+            return ()  # a question is asked by the statement that parks
+        return await self._patiently(partial(self._desk.answers, run.run_id))
 
     async def _revision(self, revision_id: RevisionId) -> Revision:
         known = self._revisions.get(revision_id)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from rowlock.engine.prepared import Revision
-from rowlock.store.types import AgentId, Claimed, Event, RevisionId, RunBody, RunId
+from rowlock.store.types import AgentId, Answer, Claimed, Event, RevisionId, RunBody, RunId
 
 
 class Desk(Protocol):
@@ -26,6 +26,10 @@ class Desk(Protocol):
 
     async def history(self, run_id: RunId) -> list[Event]:
         """Read all rows of a run."""
+        ...
+
+    async def answers(self, run_id: RunId) -> list[Answer]:
+        """Read what people answered to a run's questions."""
         ...
 
     async def revision(self, revision_id: RevisionId) -> Revision:

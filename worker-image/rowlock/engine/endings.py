@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass
 
 from rowlock.agents.protocol import Result
+from rowlock.engine.waits import Wait
 from rowlock.errors import AgentError, RowRejected, RunError
 from rowlock.options import RunOptions
 from rowlock.states import FailureReason, FinalStatus, Outcome
@@ -42,11 +43,24 @@ class HandOver:
 
 
 @dataclass(frozen=True, slots=True)
+class Park:
+    """The run waits without a worker.
+
+    Parameters
+    ----------
+    waits
+        What its branches wait for; none if it leaves only because somebody suspends it.
+    """
+
+    waits: tuple[Wait, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Nothing:
     """Somebody else decides about the run: write nothing."""
 
 
-Ending = End | HandOver | Nothing
+Ending = End | HandOver | Park | Nothing
 
 
 def cancelled(why: str | None) -> End:

@@ -95,6 +95,7 @@ class Host:
             load=self._load,
             max_result_bytes=self._boot.max_result_bytes,
             executors=self._executors,
+            park_seconds=self._boot.park_seconds,
         )
         if trial is not None:
             around.journal = trial.journal
@@ -128,6 +129,11 @@ class Host:
         """There is something to claim."""
         if self._claimer:
             self._claimer.look()
+
+    def suspend(self, runs: Iterable[int]) -> None:
+        """Somebody asked to suspend these runs."""
+        for run_id in runs:
+            self._runner.suspend(RunId(run_id))
 
     def drain(self) -> None:
         """Leave when each run has reached a step boundary."""

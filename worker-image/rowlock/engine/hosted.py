@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -11,11 +11,13 @@ import structlog
 
 from rowlock.agents.protocol import Result
 from rowlock.engine import carry, endings
-from rowlock.engine.endings import End, Ending, HandOver
+from rowlock.engine.endings import End, Ending, HandOver, Park
 from rowlock.engine.journal import RunJournal
-from rowlock.engine.lane import Lane, Release
+from rowlock.engine.lane import Lane, Leave, Release
+from rowlock.engine.leaving import leave
 from rowlock.engine.onloop import OnLoop
 from rowlock.engine.prepared import Prepared, Surroundings
+from rowlock.engine.waits import Wait
 from rowlock.errors import RowRejected
 from rowlock.options import RunOptions
 from rowlock.states import FinalStatus
@@ -57,7 +59,7 @@ class HostedRun:
         self,
         prepared: Prepared,
         around: Surroundings,
-        on_settled: Callable[[HostedRun, Final | Release | None, Verdict], None],
+        on_settled: Callable[[HostedRun, Final | Release | Leave | None, Verdict], None],
     ) -> None:
         self.claimed = claimed = prepared.claimed
         self._prepared = prepared
@@ -147,6 +149,8 @@ class HostedRun:
             owner=self,
             max_body_bytes=around.max_result_bytes,
             seat=partial(around.executors.seat, prepared.revision.module),
+            answers=prepared.answers,
+            park_seconds=around.park_seconds,
         )
         self._prepared = Prepared(prepared.claimed, prepared.revision, None)
         del prepared  # a long history must not stay in memory twice
@@ -201,6 +205,17 @@ class HostedRun:
         """Go on elsewhere."""
         self.stop(HandOver())
 
+    def park(self, waits: Sequence[Wait]) -> None:
+        """Go on when one of `waits` is over."""
+        self.stop(Park(tuple(waits)))
+
+    def suspend(self) -> None:
+        """Leave when no effect is under way, until somebody continues the run."""
+        if self._journal is not None:
+            self._journal.suspend()
+        else:
+            self.stop(Park())
+
     def _end(self, ending: Ending, result: Result | None = None) -> None:
         if self._ended:
             return
@@ -212,6 +227,15 @@ class HostedRun:
         elif isinstance(ending, HandOver):
             row = Release(claimed.run_id, claimed.epoch, self._active_ms())
             self._around.writer.give(lane, row)
+        elif isinstance(ending, Park):
+            gone = leave(
+                ending,
+                lane,
+                claimed=claimed,
+                active_ms=self._active_ms(),
+                worker=self._around.name,
+            )
+            self._around.writer.give(lane, gone, len(gone.parked.body))
         lane.closed = True
 
     def _final(self, ending: End, result: Result | None) -> Final:
@@ -243,7 +267,7 @@ class HostedRun:
         elapsed = self._around.clock.monotonic() - self._started
         return self.claimed.active_ms + int(elapsed * 1000)
 
-    def settled(self, row: Final | Release, verdict: Verdict) -> None:
+    def settled(self, row: Final | Release | Leave, verdict: Verdict) -> None:
         """The writer has written `row`."""
         if not self._settled:
             self._settled = True

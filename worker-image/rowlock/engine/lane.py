@@ -13,7 +13,7 @@ from typing import Protocol
 
 from rowlock.errors import RowRejected
 from rowlock.states import EventKind
-from rowlock.store.types import Event, Final, RunId, Verdict
+from rowlock.store.types import Event, Final, Parked, RunId, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,33 @@ class Release:
     active_ms: int
 
 
-Row = Event | Final | Release
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The run waits without a worker after all its rows are written.
+
+    Parameters
+    ----------
+    due
+        Monotonic seconds at which its first wait is over; None to wait for people alone.
+    """
+
+    parked: Parked
+    due: float | None
+
+    @property
+    def run_id(self) -> RunId:
+        """The run."""
+        return self.parked.run_id
+
+
+Row = Event | Final | Release | Leave
 Waiter = asyncio.Future[None] | None
 
 
 class LaneOwner(Protocol):
     """Who hears what became of a lane's rows; called on the loop, must not block."""
 
-    def settled(self, row: Final | Release, verdict: Verdict) -> None:
+    def settled(self, row: Final | Release | Leave, verdict: Verdict) -> None:
         """The run's end was written (or somebody else wrote another): nothing follows."""
         ...
 

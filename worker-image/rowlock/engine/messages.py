@@ -32,6 +32,8 @@ class Boot(msgspec.Struct, frozen=True, tag=True):
         Somebody looks at its runs: their live text is sent up.
     crash_at
         A step behind whose effect it dies, in a run that was not taken over yet.
+    park_seconds
+        A shorter wait of a run is spent in the process.
     """
 
     database_url: str
@@ -48,6 +50,7 @@ class Boot(msgspec.Struct, frozen=True, tag=True):
     executor_max_calls: int = 1000
     watched: bool = False
     crash_at: str = ""
+    park_seconds: float = 5.0
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
@@ -63,7 +66,13 @@ class Capped(msgspec.Struct, frozen=True, tag=True):
 
 
 class Look(msgspec.Struct, frozen=True, tag=True):
-    """Runs were promoted: look for them now."""
+    """Runs were promoted, or a person asked for one: look for them now."""
+
+
+class Suspend(msgspec.Struct, frozen=True, tag=True):
+    """Somebody asked to suspend these runs."""
+
+    runs: list[int]
 
 
 class Drain(msgspec.Struct, frozen=True, tag=True):
@@ -99,7 +108,7 @@ class Live(msgspec.Struct, frozen=True, tag=True):
     text: str
 
 
-ToLoop = Boot | Cancel | Capped | Look | Drain | Stop | Fence
+ToLoop = Boot | Cancel | Suspend | Capped | Look | Drain | Stop | Fence
 FromLoop = Report | Live
 
 _encoder = msgspec.json.Encoder()

@@ -18,7 +18,7 @@ from rowlock.engine.writer import Writer
 from rowlock.metrics import Tally
 from rowlock.options import RunOptions
 from rowlock.store.bodies import unpack
-from rowlock.store.types import Claimed, Event, RunBody
+from rowlock.store.types import Answer, Claimed, Event, RunBody
 
 _DEFAULT_OPTIONS = RunOptions()
 _input: msgspec.json.Decoder[object] = msgspec.json.Decoder()
@@ -47,6 +47,8 @@ class Prepared:
         None if it is gone.
     unreadable
         Why its history cannot be read.
+    answers
+        Of people to its questions.
     """
 
     claimed: Claimed
@@ -54,6 +56,7 @@ class Prepared:
     body: RunBody | None
     history: Sequence[Event] = ()
     unreadable: Exception | None = None
+    answers: Sequence[Answer] = ()
 
     def options(self) -> RunOptions:
         """Return its limits; raises `msgspec.MsgspecError` if what is stored makes no sense."""
@@ -78,6 +81,8 @@ class Surroundings:
         Returns the agent of a prepared run.
     journal
         Returns what makes the journal of a claimed run.
+    park_seconds
+        A shorter wait of a run is spent in the process.
     """
 
     name: str
@@ -90,3 +95,4 @@ class Surroundings:
     executors: Executors
     max_result_bytes: int
     journal: Callable[[Claimed], Callable[..., RunJournal]] = lambda _: RunJournal
+    park_seconds: float = 5.0

@@ -35,6 +35,7 @@ from rowlock.engine.messages import (
     Fence,
     Look,
     Stop,
+    Suspend,
     ToLoop,
     line,
     read_boot,
@@ -74,6 +75,8 @@ def _carry_out(message: ToLoop, host: Host) -> None:
         host.capped(message.agents)
     elif isinstance(message, Look):
         host.look()
+    elif isinstance(message, Suspend):
+        host.suspend(message.runs)
     elif isinstance(message, Drain):
         host.drain()
     elif isinstance(message, Stop):

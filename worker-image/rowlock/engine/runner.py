@@ -16,9 +16,9 @@ from rowlock.engine import endings
 from rowlock.engine.board import RUNNING, SLOTS
 from rowlock.engine.endings import HandOver
 from rowlock.engine.hosted import HostedRun
-from rowlock.engine.lane import Release
+from rowlock.engine.lane import Leave, Release
 from rowlock.engine.prepared import Prepared, Surroundings
-from rowlock.states import FinalStatus
+from rowlock.states import FinalStatus, ParkReason
 from rowlock.store.types import AgentId, Final, RunId, Verdict
 
 log = structlog.get_logger(__name__)
@@ -99,6 +99,12 @@ class Runner:
         if run:
             run.stop(endings.cancelled(reason))
 
+    def suspend(self, run_id: RunId) -> None:
+        """Somebody asked to suspend a run; unknown ones are asked for again by the next poll."""
+        run = self._runs.get(run_id)
+        if run:
+            run.suspend()
+
     def drain(self) -> None:
         """Hand each run over at its next step boundary."""
         self._around.trust.drain()
@@ -146,7 +152,9 @@ class Runner:
         )
         run.abandon()
 
-    def _settled(self, run: HostedRun, row: Final | Release | None, verdict: Verdict) -> None:
+    def _settled(
+        self, run: HostedRun, row: Final | Release | Leave | None, verdict: Verdict
+    ) -> None:
         # The same run may be here again, under a later epoch, before the first answer arrived.
         if self._runs.get(run.claimed.run_id) is run:
             del self._runs[run.claimed.run_id]
@@ -156,12 +164,15 @@ class Runner:
         self._count(row, verdict)
         self.on_free(run.claimed.agent_id)
 
-    def _count(self, row: Final | Release | None, verdict: Verdict) -> None:
+    def _count(self, row: Final | Release | Leave | None, verdict: Verdict) -> None:
         tally = self._around.tally
         if verdict is Verdict.LOST or row is None:
             tally.add(metrics.LOST_RUNS)
         elif isinstance(row, Release):
             tally.add(metrics.RUNS_RELEASED)
+        elif isinstance(row, Leave):
+            for reason in row.parked.reasons or (ParkReason.SUSPENDED,):
+                tally.add(metrics.RUNS_PARKED, reason)
         else:
             tally.add(metrics.RUNS_FINISHED, _status(row), str(row.reason or ""))
 

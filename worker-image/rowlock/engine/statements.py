@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from rowlock.engine.lane import Release
+from rowlock.engine.lane import Leave, Release
 from rowlock.engine.prepared import Revision
-from rowlock.store import caps, work
+from rowlock.store import approvals, caps, parking, work
 from rowlock.store.connection import Connection
 from rowlock.store.types import (
     AgentId,
+    Answer,
     Claimed,
     Event,
     Final,
@@ -44,6 +46,17 @@ class WriterStatements:
         runs = [(row.run_id, row.epoch, row.active_ms) for row in releases]
         return await work.release(self.connection, worker=self.worker, runs=runs)
 
+    async def park(self, leaves: Sequence[Leave]) -> dict[RunId, Verdict]:
+        """Let runs wait; what is left of a wait is taken now, however late this is sent."""
+        now = time.monotonic()
+        runs = [
+            row.parked
+            if row.due is None
+            else replace(row.parked, wake_in_seconds=max(0.0, row.due - now))
+            for row in leaves
+        ]
+        return await parking.park(self.connection, worker=self.worker, runs=runs)
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimerStatements:
@@ -70,6 +83,10 @@ class ClaimerStatements:
     async def history(self, run_id: RunId) -> list[Event]:
         """Read all rows of a run."""
         return await work.history(self.connection, run_id)
+
+    async def answers(self, run_id: RunId) -> list[Answer]:
+        """Read what people answered to a run's questions."""
+        return await approvals.answers(self.connection, run_id)
 
     async def revision(self, revision_id: RevisionId) -> Revision:
         """Read an agent's revision."""

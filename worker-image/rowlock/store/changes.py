@@ -90,6 +90,7 @@ def _snapshot(row: asyncpg.Record) -> RunSnapshot:
         fields.pop(name) for name in ("seqs", "epochs", "attempts", "kinds", "ats", "bodies")
     ]
     fields["place"] = Place(fields["place"])
+    fields["parked_for"] = tuple(fields["parked_for"] or ())
     fields["carry"] = carries(fields["carry"])
     fields["status"] = None if fields["status"] is None else FinalStatus(fields["status"])
     return RunSnapshot(**fields, lifecycle=_lifecycle(columns))

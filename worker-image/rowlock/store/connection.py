@@ -2,7 +2,7 @@
 
 A pool would reset the session after each use, which doubles the transactions;
 and the writer, the claimer and the beats each need a connection that nobody else can hold up.
-Nothing here lives in the session, so a pooler in transaction mode may stand between.
+Nothing that matters lives in the session, so a pooler in transaction mode may stand between.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Connection:
         self._turn = asyncio.Lock()
         self._owner: asyncio.Task[Any] | None = None
         self._closed = False
+        self._listeners: dict[str, Callable[..., None]] = {}
 
     def __repr__(self) -> str:
         return f"<Connection {self._name} to {self._target.place}>"
@@ -151,6 +152,14 @@ class Connection:
         text = queries.get(query)
         return await self._call(lambda raw: raw.execute(text, *args, timeout=self._command_timeout))
 
+    async def listen(self, channel: str, heard: Callable[[], None]) -> None:
+        """Call `heard` at each notification on `channel`, in this session and in those to come.
+
+        Between two sessions none is heard, and behind a pooler never any: only polling is sure.
+        """
+        self._listeners[channel] = lambda *_: heard()
+        await self._call(self._attach)
+
     async def run_script(self, text: str, *, timeout: float | None = None) -> None:
         """Run the statements of a migration file, or a definition that another statement wrote.
 
@@ -188,8 +197,8 @@ class Connection:
 
     async def _guard(self, use: Callable[[_Raw], Awaitable[T]]) -> T:
         """Run `use`, turning every error of the driver into one of ours."""
-        raw = await self._live()
         try:
+            raw = await self._live()
             return await use(raw)
         except faults.DRIVER as error:
             if faults.ends_session(error):
@@ -207,8 +216,9 @@ class Connection:
             return self._raw
         if self._owner is not None:
             raise StoreUnavailable("the database connection was lost inside a transaction")
-        self._raw = await self._connect(opening=False)
-        return self._raw
+        self._raw = raw = await self._connect(opening=False)
+        await self._attach(raw)
+        return raw
 
     async def _connect(self, *, opening: bool) -> _Raw:
         try:
@@ -224,6 +234,12 @@ class Connection:
                 f"PostgreSQL {version} is too old: Rowlock needs {OLDEST_SERVER} or newer"
             )
         return raw
+
+    async def _attach(self, raw: _Raw) -> None:
+        """Listen in this session; once more does no harm."""
+        if not self._line.pooled:
+            for channel, heard in self._listeners.items():
+                await raw.add_listener(channel, heard)
 
     async def _check_schema(self) -> None:
         text, wanted = queries.get("schema_version"), newest_pre()

@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import Enum, unique
 from typing import NamedTuple, NewType
 
-from rowlock.states import ChangeKind, EventKind, FinalStatus, Place, WishKind
+from rowlock.states import ChangeKind, Decision, EventKind, FinalStatus, Place, WishKind
 
 RunId = NewType("RunId", int)
 WorkerId = NewType("WorkerId", int)
@@ -133,7 +133,8 @@ class RunBody:
 class Event(NamedTuple):
     """One row of history; the lease holder numbers them from 1 without a gap.
 
-    A tuple in the order of the statements' columns: the one object that each step makes here.
+    A tuple in the order of the statements' columns, then `age`:
+    the one object that each step makes here.
     """
 
     run_id: RunId
@@ -145,6 +146,120 @@ class Event(NamedTuple):
     attempt_try: int
     dur_ms: int | None
     body: bytes | None
+    #: Seconds since it was written when it was read, of those that a wait counts from.
+    age: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewQuestion:
+    """Something that a person must decide before a step may go on.
+
+    Parameters
+    ----------
+    step_key, digest
+        What may go on: the step, and a digest of its tool and arguments.
+    question
+        What a person is shown, as JSON.
+    expires_in_seconds
+        None for a question that stays open.
+    """
+
+    step_key: str
+    digest: str
+    tool: str
+    question: bytes
+    expires_in_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A run that leaves its worker to wait.
+
+    Parameters
+    ----------
+    seq
+        Number of the event that says so.
+    active_ms
+        Of the whole run so far.
+    reasons
+        What wakes it: `ParkReason`s; none if it leaves only because somebody suspends it.
+    wake_in_seconds
+        When its first wait is over; None to wait for people alone.
+    body
+        Of the event, as JSON.
+    """
+
+    run_id: RunId
+    epoch: int
+    seq: int
+    active_ms: int
+    reasons: tuple[str, ...]
+    wake_in_seconds: float | None
+    body: bytes
+    questions: tuple[NewQuestion, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """An open question, as people see it."""
+
+    run_id: RunId
+    step_key: str
+    digest: str
+    attempt: int
+    tool: str
+    question: bytes
+    asked_at: datetime
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a person, or the clock, answered a question."""
+
+    step_key: str
+    digest: str
+    attempt: int
+    decision: Decision
+    by: str
+    reason: str
+
+
+@unique
+class Deciding(Enum):
+    """What became of somebody's answer."""
+
+    DECIDED = "decided"
+    #: The same person had given the same answer: an earlier try whose answer got lost.
+    ALREADY_DECIDED = "already_decided"
+    #: Another answer was there first, and stands.
+    TAKEN = "taken"
+    EXPIRED = "expired"
+    #: The question is about other arguments.
+    OTHER_DIGEST = "other_digest"
+    #: The run has ended, or began another attempt.
+    OVER = "over"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The answer to an answer; `answer` is the one that stands, where there is one."""
+
+    outcome: Deciding
+    answer: Answer | None = None
+
+
+@unique
+class Redriving(Enum):
+    """What became of the wish for a further attempt."""
+
+    QUEUED = "queued"
+    #: Somebody had asked for the same attempt.
+    ALREADY_ASKED = "already_asked"
+    NOT_FINISHED = "not_finished"
+    HISTORY_EXPIRED = "history_expired"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +440,13 @@ class RunSnapshot:
     started_at
         First claim of the run; None before.
     due_at, timer_reason
-        For `Place.TIMER`.
+        For `Place.TIMER`; the first also for `Place.PARKED`, where it waits for a time.
+    parked_for
+        `ParkReason`s, for `Place.PARKED`.
+    suspend_asked
+        Who wishes it suspended, and why.
+    redrives
+        The newest `spec.redrive` of its custom resource that led to an attempt; 0 for none.
     result, result_size
         The stored body, None above 64 KiB, and its size in bytes.
     max_takeovers
@@ -353,6 +474,9 @@ class RunSnapshot:
     timer_reason: int | None = None
     worker: str | None = None
     cancel_asked: bool = False
+    parked_for: tuple[str, ...] = ()
+    suspend_asked: str | None = None
+    redrives: int = 0
     carry: tuple[Carry, ...] = ()
     lifecycle: tuple[LifecycleEvent, ...] = ()
     status: FinalStatus | None = None

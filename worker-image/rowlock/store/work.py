@@ -75,7 +75,7 @@ async def bodies(conn: Connection, run_ids: Collection[RunId]) -> dict[RunId, Ru
 async def history(conn: Connection, run_id: RunId) -> list[Event]:
     """Read all events of a run, by their number."""
     rows = await conn.fetch("history", run_id)
-    return [Event(r[0], r[1], r[2], r[3], EventKind(r[4]), r[5], r[6], r[7], r[8]) for r in rows]
+    return [Event(r[0], r[1], r[2], r[3], EventKind(r[4]), *r[5:]) for r in rows]
 
 
 async def revision(conn: Connection, revision_id: RevisionId) -> tuple[str, bytes, str, str] | None:
@@ -145,7 +145,8 @@ def _verdicts(runs: Iterable[RunId], done: Sequence[asyncpg.Record]) -> dict[Run
 
 
 def _columns(events: Sequence[Event]) -> Iterable[Sequence[Any]]:
-    return zip(*events, strict=True) if events else _NO_EVENTS
+    # `age` is the last field and no column.
+    return tuple(zip(*events, strict=True))[:-1] if events else _NO_EVENTS
 
 
 def _claimed(rows: Sequence[asyncpg.Record]) -> list[Claimed]:

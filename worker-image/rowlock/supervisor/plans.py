@@ -48,5 +48,6 @@ def _plan(settings: WorkerSettings, pool: PoolId, index: int, slots: int) -> Pla
         log_level=settings.log_level,
         executors=settings.executors,
         executor_max_calls=settings.executor_max_calls,
+        park_seconds=settings.park_seconds,
     )
     return Plan(worker, boot)

@@ -9,6 +9,7 @@ and those that must not wait for others have their own connection.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -18,13 +19,14 @@ import structlog
 
 from rowlock import metrics
 from rowlock.clock import Clock, SystemClock
-from rowlock.engine.messages import FromLoop, Live
+from rowlock.engine.messages import FromLoop, Live, Look
 from rowlock.engine.rounds import Guard, keep, pause
-from rowlock.errors import StoreUnavailable
+from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.metrics import Exporter, Tally
 from rowlock.settings import WorkerSettings
 from rowlock.store import intake, workers
 from rowlock.store.connection import Connection
+from rowlock.store.nudges import CHANNEL
 from rowlock.supervisor.beats import Beater
 from rowlock.supervisor.child import Child
 from rowlock.supervisor.crew import Crew
@@ -96,6 +98,8 @@ class Supervisor:
             if self._drain.is_set():
                 return 0  # nothing was begun
             raise
+        with contextlib.suppress(StoreError):  # polls find what no word was heard of
+            await promoting.listen(CHANNEL, self._look)
         duties = self._duties(beats, control, upkeep, promoting)
         await self._drain.wait()
         log.info("Leaving", drain_seconds=self._settings.drain_seconds)
@@ -196,6 +200,11 @@ class Supervisor:
         # Who leaves claims nothing: what it promoted would wait for another worker's next poll.
         if not self._drain.is_set():
             await self._promoter.run_once(self._crew.living)
+
+    def _look(self) -> None:
+        """Have the loops look for runs now: a person waits for one."""
+        for child in self._crew.living:
+            child.send(Look())
 
     async def _look_for_stalls(self) -> None:
         self._pulse.beat()

@@ -17,7 +17,7 @@ from rowlock import metrics
 from rowlock.clock import Clock
 from rowlock.engine.rounds import Guard
 from rowlock.metrics import Tally
-from rowlock.store import queue, workers
+from rowlock.store import approvals, parking, queue, workers
 from rowlock.store.connection import Connection
 from rowlock.store.types import Fenced
 
@@ -55,8 +55,7 @@ class Upkeep:
         self._partitions_at: float | None = None
         #: Days made ahead at the last look; None before it.
         self.partition_days: int | None = None
-        names = ("reap", "wake_due", "cancel_waiting", "expire_queued", "ensure_partitions")
-        self._guards = {name: Guard(name, tally) for name in names}
+        self._guards = {name: Guard(name, tally) for name, _ in self._statements()}
 
     def pause(self) -> float:
         """Return the seconds until the next round, ± 25 % so that workers drift apart."""
@@ -74,7 +73,10 @@ class Upkeep:
         return [
             ("reap", self._reap),
             ("wake_due", lambda: queue.wake_due(connection)),
+            ("wake_parked", lambda: parking.wake_parked(connection)),
+            ("expire_approvals", lambda: approvals.expire_approvals(connection)),
             ("cancel_waiting", lambda: queue.cancel_waiting(connection)),
+            ("suspend_waiting", lambda: parking.suspend_waiting(connection)),
             ("expire_queued", lambda: queue.expire_queued(connection)),
             ("ensure_partitions", self._ensure_partitions),
         ]

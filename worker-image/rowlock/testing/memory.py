@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from rowlock.agents.performing import ThreadSeat
-from rowlock.agents.protocol import Entry, Seat
+from rowlock.agents.protocol import Entry, Question, Reply, Seat
 from rowlock.errors import TooLarge
 from rowlock.options import RunOptions
 from rowlock.states import EventKind
@@ -17,9 +18,16 @@ class Crashed(BaseException):
     """The process of the run died here; no agent code may catch it, so it is no `Exception`."""
 
 
+class Parked(BaseException):
+    """The run waits for a person: see `MemoryJournal.questions`."""
+
+
 class MemoryJournal:
     """The history of one run, with the promises that the real one keeps.
 
+    Time passes only where the run waits, and then at once.
+    A question that nobody has answered ends the run with `Parked`:
+    answer it with `decide`, and go on with `takeover`.
     A noted entry is lost in a crash unless a written one followed it, as it may be in the real one.
 
     Parameters
@@ -36,8 +44,12 @@ class MemoryJournal:
     ----------
     entries
         All stored entries, in order.
-    pauses
-        Seconds of every wait between two tries; none of them is really waited.
+    pauses, sleeps
+        Seconds of every wait between two tries, and of every `run.sleep`; none is really waited.
+    questions
+        Open ones, by their step.
+    now
+        Seconds that were waited in the whole run.
     published
         Live text.
     durations
@@ -63,10 +75,17 @@ class MemoryJournal:
         self.options = options or RunOptions()
         self.entries = list(entries)
         self.pauses: list[float] = []
+        self.sleeps: list[float] = []
+        self.questions: dict[str, Question] = {}
+        self.now = 0.0
+        self._replies: dict[tuple[str, str], tuple[int, Reply]] = {}
+        self._stored: dict[str, float] = {}
         self.published: list[str] = []
         self.durations: dict[str, int] = {}
         self.usage = (0, 0, 0)
-        self._newest = {entry.key: entry for entry in self.entries}
+        self._newest: dict[str, Entry] = {}
+        self._seq = 0
+        self.entries = [self._remembered(entry) for entry in self.entries]
         self._noted: list[Entry] = []
         self._crash_at = crash_at
         self._max_body_bytes = max_body_bytes
@@ -108,10 +127,14 @@ class MemoryJournal:
         if dur_ms is not None:
             self.durations[key] = dur_ms
 
-    def note(self, kind: EventKind, key: str, body: bytes) -> None:
+    def note(self, kind: EventKind, key: str, body: bytes, *, tries: int = 1) -> None:
         """Store an entry together with the next written one."""
         self._alive()
-        self._noted.append(self._remembered(Entry(kind, key, 1, body)))
+        self._noted.append(self._remembered(Entry(kind, key, tries, body)))
+
+    def age(self, key: str) -> float:
+        """Return the seconds waited since the newest entry of `key`."""
+        return self.now - self._stored.get(key, self.now)
 
     async def executor(self) -> Seat:
         """Return a thread: arguments and results cross as they do to a process."""
@@ -126,6 +149,40 @@ class MemoryJournal:
         """Remember the wait and return at once."""
         self._alive()
         self.pauses.append(seconds)
+        self._pass(seconds)
+
+    async def sleep(self, seconds: float) -> None:
+        """Remember the wait and return at once."""
+        self._alive()
+        self.sleeps.append(seconds)
+        self._pass(seconds)
+
+    async def ask(self, question: Question) -> Reply:
+        """Return the answer that holds in this attempt, or end the run."""
+        self._alive()
+        known = self._replies.get((question.key, question.digest))
+        if known is not None and (known[0] == self.attempt or known[1].approved):
+            return known[1]
+        self.questions[question.key] = question
+        raise Parked
+
+    def decide(self, key: str, *, approved: bool, by: str = "somebody", reason: str = "") -> None:
+        """Answer the open question about step `key`.
+
+        Raises
+        ------
+        KeyError
+            There is none.
+        """
+        question = self.questions.pop(key)
+        reply = Reply(approved, by, reason)
+        self._replies[question.key, question.digest] = (self.attempt, reply)
+
+    def _pass(self, seconds: float) -> None:
+        """Let time pass: what was noted is stored long before a wait is over."""
+        self.entries += self._noted
+        self._noted = []
+        self.now += seconds
 
     def publish(self, text: str) -> None:
         """Collect live text."""
@@ -146,11 +203,14 @@ class MemoryJournal:
         return self._writes == self._crash_at
 
     def _remembered(self, entry: Entry) -> Entry:
+        self._seq += 1
+        entry = replace(entry, seq=self._seq)
         self._newest[entry.key] = entry
+        self._stored[entry.key] = self.now
         return entry
 
     def _successor(self, entries: int | None, *, attempt: int) -> MemoryJournal:
-        return MemoryJournal(
+        heir = MemoryJournal(
             self.entries[:entries],
             run_id=self.run_id,
             attempt=attempt,
@@ -158,3 +218,9 @@ class MemoryJournal:
             options=self.options,
             max_body_bytes=self._max_body_bytes,
         )
+        heir.now = self.now
+        heir._stored = {key: self._stored[key] for key in heir._newest}
+        heir._replies = dict(self._replies)
+        if attempt == self.attempt:
+            heir.questions = dict(self.questions)
+        return heir

@@ -99,6 +99,7 @@ CREATE TABLE rowlock.run (
   created_at  timestamptz NOT NULL,
   input       bytea NOT NULL,
   options     bytea NOT NULL,
+  max_takeovers smallint NOT NULL DEFAULT 5,
   PRIMARY KEY (run_id)
 ) PARTITION BY RANGE (run_id);
 
@@ -244,14 +245,17 @@ RETURNS jsonb LANGUAGE sql STABLE AS $$
 $$;
 
 -- What somebody asked of a run, until it is done or the run is final.
+-- A wish to suspend stands for as long as the run is to be suspended; `settled` says that it is.
 CREATE TABLE rowlock.wish (
   run_id   bigint NOT NULL,
   kind     smallint NOT NULL,
   asked_at timestamptz NOT NULL DEFAULT rowlock.now(),
   asked_by text NOT NULL,
   reason   text,
+  settled  boolean NOT NULL DEFAULT false,
   PRIMARY KEY (run_id, kind)
 );
+CREATE INDEX wish_suspend ON rowlock.wish (run_id) WHERE kind = 2 AND NOT settled;
 
 -- What a cancelled run's owner reads, or NULL where nobody wished to cancel it.
 CREATE FUNCTION rowlock.cancel_wish(run bigint) RETURNS text LANGUAGE sql STABLE AS $$
@@ -380,8 +384,14 @@ DELETE FROM rowlock.run_change;
 DELETE FROM rowlock.run_object;
 DELETE FROM rowlock.run_dedup;
 DELETE FROM rowlock.run_start;
+INSERT INTO rowlock.run_attempt SELECT n, 0, now(), repeat('x', 1700) FROM generate_series(1, 240) n;
+INSERT INTO rowlock.approval SELECT n, '', '', 0, '', repeat('x', 1700)::bytea FROM generate_series(1, 240) n;
+DELETE FROM rowlock.run_attempt;
+DELETE FROM rowlock.approval;
 ALTER TABLE rowlock.run_object SET (vacuum_truncate = off);
 ALTER TABLE rowlock.run_dedup SET (vacuum_truncate = off);
+ALTER TABLE rowlock.run_attempt SET (vacuum_truncate = off);
+ALTER TABLE rowlock.approval SET (vacuum_truncate = off);
 
 DO $$
 DECLARE t text;

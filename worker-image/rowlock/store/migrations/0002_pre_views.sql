@@ -154,6 +154,23 @@ WHERE (q.agent_id, q.key) IN (
   JOIN (SELECT agent_id, key FROM rowlock.run_ready UNION ALL SELECT agent_id, key FROM rowlock.run_lease) u USING (agent_id)
   WHERE a.max_running_per_key IS NOT NULL GROUP BY a.agent_id, u.key HAVING count(*) > a.max_running_per_key)
 UNION ALL
+SELECT 'is suspended, but nobody wishes that', p.run_id
+FROM rowlock.run_parked p
+WHERE 'suspended' = ANY(p.reasons)
+  AND NOT EXISTS (SELECT FROM rowlock.wish w WHERE w.run_id = p.run_id AND w.kind = 2)
+UNION ALL
+SELECT 'is parked, but nothing would wake it', p.run_id
+FROM rowlock.run_parked p
+WHERE NOT 'suspended' = ANY(p.reasons) AND p.wake_at IS NULL
+  AND NOT EXISTS (SELECT FROM rowlock.approval q
+                  WHERE q.run_id = p.run_id AND q.attempt = p.attempt AND q.decided_at IS NULL)
+UNION ALL
+SELECT 'was asked for an attempt that neither stands nor has ended', a.run_id
+FROM rowlock.run_attempt a
+WHERE NOT EXISTS (SELECT FROM rowlock.run_live l WHERE l.run_id = a.run_id AND l.attempt >= a.attempt)
+  AND NOT EXISTS (SELECT FROM rowlock.run_final f WHERE f.run_id = a.run_id AND f.attempt >= a.attempt)
+  AND a.run_id >= (SELECT h.run_id FROM rowlock.history_floor h)
+UNION ALL
 SELECT 'is linked to a custom resource but was never accepted', o.run_id
 FROM rowlock.run_object o WHERE NOT EXISTS (SELECT FROM rowlock.run r WHERE r.run_id = o.run_id)
 UNION ALL

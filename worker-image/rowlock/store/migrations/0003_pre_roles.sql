@@ -36,7 +36,8 @@ BEGIN
       'UPDATE (run_id, revision) ON rowlock.run_lease',
       'INSERT, UPDATE, DELETE ON rowlock.run_start',
       'INSERT, UPDATE ON rowlock.agent_turn',
-      'INSERT, DELETE ON rowlock.wish',
+      'INSERT, UPDATE, DELETE ON rowlock.wish',
+      'UPDATE (one) ON rowlock.history_floor',
       'INSERT, UPDATE ON rowlock.approval, rowlock.worker, rowlock.worker_beat',
       'UPDATE ON rowlock.reaper'
     ] LOOP

@@ -18,6 +18,11 @@ SELECT o.run_id, o.cluster, o.uid, o.namespace, o.name, o.generation,
        coalesce(l.started_at, f.started_at) AS started_at, l.due_at, l.timer_reason,
        coalesce(w.name, f.worker, f.carry -> -1 ->> 'worker') AS worker,
        (SELECT true FROM rowlock.wish x WHERE x.run_id = o.run_id AND x.kind = 1 /* CANCEL */) IS TRUE AS cancel_asked,
+       (SELECT x.reasons FROM rowlock.run_parked x WHERE x.run_id = o.run_id) AS parked_for,
+       (SELECT w2.asked_by || coalesce(': ' || w2.reason, '') FROM rowlock.wish w2
+        WHERE w2.run_id = o.run_id AND w2.kind = 2 /* SUSPEND */) AS suspend_asked,
+       coalesce((SELECT max(substring(x.asked_by FROM '^spec[.]redrive ([0-9]{1,9})$')::int)
+                 FROM rowlock.run_attempt x WHERE x.run_id = o.run_id), 0) AS redrives,
        coalesce(l.carry, f.carry) AS carry,
        e.seqs, e.epochs, e.attempts, e.kinds, e.ats, e.bodies,
        f.status, f.reason, f.message, f.outcome, f.step, f.finished_at,

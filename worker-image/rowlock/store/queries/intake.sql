@@ -85,8 +85,9 @@ WITH clock AS MATERIALIZED (
               + n.nth * CASE WHEN n.held THEN 1 ELSE n.step END AS vft
   FROM numbered n
 ), accepted AS (
-  INSERT INTO rowlock.run (run_id, agent_id, revision_id, pool_id, key, priority, linked, created_at, input, options)
-  SELECT run_id, agent_id, revision_id, pool_id, key, priority, linked, now, input, options FROM created
+  INSERT INTO rowlock.run (run_id, agent_id, revision_id, pool_id, key, priority, linked, created_at, input, options,
+                           max_takeovers)
+  SELECT run_id, agent_id, revision_id, pool_id, key, priority, linked, now, input, options, max_takeovers FROM created
 ), queued AS (
   INSERT INTO rowlock.run_ready (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
                                  max_takeovers, active_ms, queue_deadline, linked, revision, ready_at)

@@ -39,6 +39,10 @@ SELECT l.run_id, l.epoch, l.attempt, l.agent_id, l.revision_id, l.key, l.takeove
        (SELECT true FROM rowlock.wish w WHERE w.run_id = l.run_id AND w.kind = 1 /* CANCEL */) IS TRUE AS cancelled
 FROM me LEFT JOIN leased l ON true;
 
+-- name: nudge
+-- Tell those who listen that a run was queued: see nudges.py.
+SELECT pg_notify('rowlock_ready', '');
+
 -- name: raise_claim_floor
 -- Make every claim of worker $1 with a token up to $2 take nothing, however late it arrives.
 UPDATE rowlock.worker SET claim_floor = greatest(claim_floor, $2::bigint)
@@ -62,7 +66,10 @@ JOIN LATERAL (SELECT * FROM rowlock.run x WHERE x.run_id = a.run_id LIMIT 1) r O
 
 -- name: history
 -- Read the whole history of run $1.
-SELECT e.run_id, e.seq, e.epoch, e.attempt, e.kind, e.key, e.try, e.dur_ms, e.body
+SELECT e.run_id, e.seq, e.epoch, e.attempt, e.kind, e.key, e.try, e.dur_ms, e.body,
+       -- Of what a wait counts from: so many seconds ago, by the clock that decides about waits.
+       CASE WHEN e.kind IN (3, 5) /* STEP_FAILED, SLEEP */
+            THEN extract(epoch FROM (SELECT rowlock.now()) - e.at)::float8 END AS age
 FROM rowlock.run_event e WHERE e.run_id = $1::bigint ORDER BY e.seq;
 
 -- name: revision
