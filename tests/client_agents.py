@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from rowlock import ChatAgent, Run, agent
+from rowlock import ApprovalDenied, ChatAgent, Run, agent, tool
 from rowlock.testing import ScriptedModel
 
 
@@ -33,3 +33,24 @@ async def shouter(run: Run, question: Question) -> Shout:
 
 
 parrot = ChatAgent(name="parrot", model=ScriptedModel(["Hello to you too."]), instructions="Greet.")
+
+
+class Payment(BaseModel):
+    """What is to be paid."""
+
+    cents: int
+
+
+@tool(side_effects="idempotent", approval="always")
+async def pay(cents: int) -> str:
+    """Move money."""
+    return f"paid {cents}"
+
+
+@agent(name="payer")
+async def payer(run: Run, payment: Payment) -> str:
+    """Pay if a person allows it."""
+    try:
+        return await run.step("pay", pay, payment.cents)
+    except ApprovalDenied as error:
+        return str(error)

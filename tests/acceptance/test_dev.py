@@ -29,7 +29,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from rowlock import Run, agent
+from rowlock import ApprovalDenied, Run, agent, tool
 
 
 class Cups(BaseModel):
@@ -58,6 +58,21 @@ async def burnt(run: Run) -> str:
     return await run.step("burn", burn, retries=0)
 
 
+@tool(side_effects="idempotent", approval="always")
+async def refund(cents: int) -> str:
+    """Move money."""
+    return f"{cents} cents are back"
+
+
+@agent(name="careful")
+async def careful(run: Run) -> str:
+    """Ask first."""
+    try:
+        return await run.step("refund", refund, 700)
+    except ApprovalDenied as error:
+        return str(error)
+
+
 @agent(name="slow")
 async def slow(run: Run) -> None:
     """Never end."""
@@ -73,14 +88,21 @@ async def slow(run: Run) -> None:
 class Dev:
     """One `rowlock dev` in a session of its own, as in a terminal."""
 
-    def __init__(self, folder: Path, cache: Path, *arguments: str, **environment: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        cache: Path,
+        *arguments: str,
+        stdin: int = subprocess.DEVNULL,
+        **environment: str,
+    ) -> None:
         self.folder = folder
         roots = (ROOT / "worker-image", ROOT / "examples", ROOT)
         self._out, self._err = folder / "out", folder / "err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "rowlock.cli", "dev", *arguments],
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=out,
                 stderr=err,
                 cwd=folder,
@@ -173,8 +195,8 @@ def start(tmp_path: Path, cache: Path) -> Iterator[Any]:
     (tmp_path / "mine.py").write_text(AGENTS)
     started: list[Dev] = []
 
-    def begin(*arguments: str, in_cache: Path = cache, **environment: str) -> Dev:
-        started.append(Dev(tmp_path, in_cache, *arguments, **environment))
+    def begin(*arguments: str, in_cache: Path = cache, **options: Any) -> Dev:
+        started.append(Dev(tmp_path, in_cache, *arguments, **options))
         return started[-1]
 
     yield begin
@@ -258,6 +280,41 @@ async def test_a_failing_agent_is_a_failing_command_with_its_reason(start: Any) 
     assert "the milk is burnt" in told["message"]
     assert 'raise ValueError("the milk is burnt")' in dev.err
     assert told["timeline"][0]["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("typed", "result"),
+    [
+        (b"y\n", "700 cents are back"),
+        (b"not this month\n", "not this month"),
+        (b"n\n", "denied in the terminal"),
+        (b"", "nobody is at the terminal to ask"),
+    ],
+)
+async def test_an_approval_is_asked_for_in_the_terminal(
+    start: Any, typed: bytes, result: str
+) -> None:
+    """The answer is typed when the question stands there."""
+    dev = start("mine:careful", stdin=subprocess.PIPE)
+    await dev.says("? refund")
+    assert "700" in dev.out
+    dev.process.stdin.write(typed)
+    dev.process.stdin.close()
+
+    assert await dev.ends() == 0, dev.err
+    assert result in dev.out.splitlines()[-1]
+
+
+async def test_an_interrupt_ends_a_question(start: Any) -> None:
+    dev = start("mine:careful", stdin=subprocess.PIPE)
+    await dev.says("allow it?")
+    below = dev.descendants()
+
+    dev.interrupt()
+
+    assert await dev.ends() == 130
+    await all_gone(below)
+    dev.process.stdin.close()
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ async def test_a_cancelled_run_says_by_whom(client: Client) -> None:
 async def test_a_wish_stands_while_a_worker_holds_the_run(
     client: Client, played: Played, sql: asyncpg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rowlock.client.client.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("rowlock.client.wishes.PATIENCE_SECONDS", 0.0)
     run = await client.start(shouter, {"text": "x"})
     await played.claim()
 

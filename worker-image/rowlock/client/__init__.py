@@ -7,6 +7,15 @@ from rowlock.client.client import Client
 from rowlock.client.handle import RunHandle
 from rowlock.client.happenings import RunEvent
 from rowlock.client.sync import SyncClient, SyncRunHandle
+from rowlock.client.wishes import PendingApproval
 from rowlock.store.reading import RunInfo
 
-__all__ = ["Client", "RunEvent", "RunHandle", "RunInfo", "SyncClient", "SyncRunHandle"]
+__all__ = [
+    "Client",
+    "PendingApproval",
+    "RunEvent",
+    "RunHandle",
+    "RunInfo",
+    "SyncClient",
+    "SyncRunHandle",
+]

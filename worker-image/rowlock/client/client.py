@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import getpass
 import os
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, overload
@@ -14,15 +13,17 @@ import msgspec
 
 from rowlock.agents.function import AgentFunction
 from rowlock.agents.protocol import Agent
+from rowlock.client import wishes
 from rowlock.client.handle import RunHandle
 from rowlock.client.happenings import RunEvent, follow
 from rowlock.client.results import check_succeeded, value
-from rowlock.client.starting import AGAIN_SECONDS, PATIENCE_SECONDS, Starter, rows
+from rowlock.client.starting import Starter, rows
 from rowlock.client.submission import Limits, check_key
 from rowlock.client.watcher import Watcher
+from rowlock.client.wishes import PendingApproval
 from rowlock.errors import ConfigurationError, InvalidRequest, UnknownRun
 from rowlock.settings import DatabaseSettings, load
-from rowlock.states import Phase
+from rowlock.states import Decision, Phase
 from rowlock.store import intake, reading
 from rowlock.store.connection import Connection
 from rowlock.store.dsn import parse
@@ -37,6 +38,7 @@ AnyRun: TypeAlias = RunHandle[Any] | int | str
 #: Names for what `list` cannot be called inside of the class that has a method of this name.
 Handles: TypeAlias = list[RunHandle[R]]
 Infos: TypeAlias = list[RunInfo]
+Questions: TypeAlias = list[PendingApproval]
 
 
 class Client:
@@ -369,13 +371,103 @@ class Client:
             There is no such run.
         """
         run_id = (await self.get(run)).id
-        until = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            if await self._ask_cancel(run_id, reason):
-                return True
-            if time.monotonic() > until:
-                return False
-            await asyncio.sleep(AGAIN_SECONDS)
+
+        async def ask() -> bool:
+            ended = await intake.request_cancel(self._store, [run_id], by=self._by, reason=reason)
+            return run_id in ended
+
+        return await wishes.until_true(ask)
+
+    async def suspend(self, run: AnyRun, *, reason: str | None = None) -> bool:
+        """Ask for a run to wait until somebody continues it; return whether it does by now.
+
+        The wish stands: a run that a worker holds leaves it at its next step boundary.
+
+        Raises
+        ------
+        UnknownRun, WishRefused
+            There is no such run, or it has ended.
+        """
+        run_id = (await self.get(run)).id
+        return await wishes.suspend(self._store, run_id, by=self._by, reason=reason)
+
+    async def continue_(self, run: AnyRun) -> bool:
+        """Let a suspended run go on; return whether it was suspended, or about to be.
+
+        Raises
+        ------
+        UnknownRun, WishRefused
+            There is no such run, or it has ended.
+        """
+        return await wishes.continue_(self._store, (await self.get(run)).id)
+
+    async def retry(self, run: AnyRun) -> int:
+        """Start another attempt of a run that has ended, and return its number.
+
+        Finished steps are read back; `wait` and `events` then wait for the new attempt.
+        Of many who ask at once one wins, and all get the same number.
+
+        Raises
+        ------
+        UnknownRun, WishRefused, HistoryExpired
+            There is no such run, it has not ended, or its history may be gone.
+        """
+        return await wishes.retry(self._store, (await self.get(run)).id, by=self._by)
+
+    async def approvals(self, run: AnyRun | None = None) -> Questions:
+        """Return the tool calls that wait for a person, of one run or of all, the oldest first."""
+        run_id = None if run is None else (await self.get(run)).id
+        return await wishes.pending(self._store, run_id)
+
+    async def approve(
+        self,
+        asked: PendingApproval | AnyRun,
+        *,
+        step: str | None = None,
+        digest: str | None = None,
+        reason: str = "",
+    ) -> None:
+        """Allow a tool call that waits for it.
+
+        Parameters
+        ----------
+        asked
+            The question, or its run.
+        step, digest
+            Of a run's questions the one about this step, if it has this digest.
+        reason
+            Kept with the answer.
+
+        Raises
+        ------
+        WishRefused
+            There is no such question, more than one, or another answer stands.
+        """
+        await self._decide(asked, step, digest, Decision.APPROVED, reason)
+
+    async def deny(
+        self,
+        asked: PendingApproval | AnyRun,
+        *,
+        reason: str,
+        step: str | None = None,
+        digest: str | None = None,
+    ) -> None:
+        """Forbid a tool call that waits; its model is told why.
+
+        Parameters
+        ----------
+        asked
+            The question, or its run.
+        step, digest
+            Of a run's questions the one about this step, if it has this digest.
+
+        Raises
+        ------
+        WishRefused
+            There is no such question, more than one, or another answer stands.
+        """
+        await self._decide(asked, step, digest, Decision.DENIED, reason)
 
     @property
     def _store(self) -> Connection:
@@ -390,9 +482,18 @@ class Client:
         created = accepted.outcome is Submission.CREATED
         return RunHandle(self, accepted.run_id, read, created=created)
 
-    async def _ask_cancel(self, run_id: RunId, reason: str | None) -> bool:
-        ended = await intake.request_cancel(self._store, [run_id], by=self._by, reason=reason)
-        return run_id in ended
+    async def _decide(
+        self,
+        asked: PendingApproval | AnyRun,
+        step: str | None,
+        digest: str | None,
+        decision: Decision,
+        reason: str,
+    ) -> None:
+        if not isinstance(asked, PendingApproval):
+            run_id = (await self.get(asked)).id
+            asked = await wishes.the_one(self._store, run_id, step=step, digest=digest)
+        await wishes.decide(self._store, asked, decision, by=self._by, reason=reason)
 
 
 def _run_id(run: int | str) -> RunId:

@@ -57,3 +57,15 @@ class RunHandle(Generic[R]):
     async def cancel(self, *, reason: str | None = None) -> bool:
         """End the run; see `Client.cancel`."""
         return await self._client.cancel(self, reason=reason)
+
+    async def suspend(self, *, reason: str | None = None) -> bool:
+        """Hold the run; see `Client.suspend`."""
+        return await self._client.suspend(self, reason=reason)
+
+    async def continue_(self) -> bool:
+        """Let the run go on; see `Client.continue_`."""
+        return await self._client.continue_(self)
+
+    async def retry(self) -> int:
+        """Start another attempt; see `Client.retry`."""
+        return await self._client.retry(self)

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from rowlock.client.watcher import Watcher
-from rowlock.states import EventKind
+from rowlock.states import FIRST_LIFECYCLE_KIND, EventKind
 from rowlock.store.bodies import unpack
 from rowlock.store.reading import HistoryRow, Watched
 from rowlock.store.types import RunId
@@ -28,7 +28,8 @@ class RunEvent:
         `events(after=seq)` goes on behind it.
     kind
         `state` for a change of where the run stands; `step_intent`, `step_done`, `step_failed`,
-        `progress`, `taken_over`, `handed_over` and `attempt_failed` for a row of history.
+        `progress`, `sleep`, `decided` (a person's answer), `parked` (it waits without a worker),
+        `taken_over`, `handed_over` and `attempt_failed` for a row of history.
     at
         When, by the database's clock.
     epoch
@@ -71,7 +72,6 @@ async def follow(watcher: Watcher, run_id: RunId, *, after: int) -> AsyncIterato
 
 
 _State = tuple[str, int, int, str | None]
-_BARE: Final = (EventKind.STEP_INTENT, EventKind.STEP_DONE, EventKind.STEP_FAILED)
 
 
 def _is(seen: _State | None, now: Watched) -> bool:
@@ -89,11 +89,15 @@ def _from_row(row: HistoryRow) -> RunEvent:
         at=row.at,
         attempt=row.attempt,
         epoch=row.epoch,
-        step=row.key if row.kind in _BARE else None,
+        step=row.key if _is_of_a_step(row.kind) else None,
         tries=row.tries,
         duration_ms=row.duration_ms,
         data=_data(row),
     )
+
+
+def _is_of_a_step(kind: EventKind) -> bool:
+    return kind < FIRST_LIFECYCLE_KIND and kind is not EventKind.PROGRESS
 
 
 def _data(row: HistoryRow) -> dict[str, Any] | None:

@@ -25,9 +25,10 @@ from typing import (
 
 from rowlock.agents.function import AgentFunction
 from rowlock.agents.protocol import Agent
-from rowlock.client.client import Client
+from rowlock.client.client import Client, Questions
 from rowlock.client.handle import RunHandle
 from rowlock.client.happenings import RunEvent
+from rowlock.client.wishes import PendingApproval
 from rowlock.errors import InvalidRequest, StoreUnavailable
 from rowlock.store.reading import RunInfo
 
@@ -59,6 +60,19 @@ class ManyOptions(Options, total=False):
 
     idempotency_keys: Sequence[str] | None
     keys: Sequence[str | None] | None
+
+
+class Meant(TypedDict, total=False):
+    """Which question of a run is meant."""
+
+    step: str | None
+    digest: str | None
+
+
+class Answer(Meant, total=False):
+    """What `Client.approve` takes beside the question."""
+
+    reason: str
 
 
 class _Loop:
@@ -201,9 +215,32 @@ class SyncClient:
     def cancel(self, run: AnyRun, *, reason: str | None = None) -> bool:
         return self._call(lambda client: client.cancel(_own(run), reason=reason))
 
+    def suspend(self, run: AnyRun, *, reason: str | None = None) -> bool:
+        return self._call(lambda client: client.suspend(_own(run), reason=reason))
+
+    def continue_(self, run: AnyRun) -> bool:
+        return self._call(lambda client: client.continue_(_own(run)))
+
+    def retry(self, run: AnyRun) -> int:
+        return self._call(lambda client: client.retry(_own(run)))
+
+    def approvals(self, run: AnyRun | None = None) -> Questions:
+        return self._call(lambda client: client.approvals(_own(run)))
+
+    def approve(self, asked: PendingApproval | AnyRun, **options: Unpack[Answer]) -> None:
+        return self._call(lambda client: client.approve(_own(asked), **options))
+
+    def deny(
+        self, asked: PendingApproval | AnyRun, *, reason: str, **options: Unpack[Meant]
+    ) -> None:
+        return self._call(lambda client: client.deny(_own(asked), reason=reason, **options))
+
     list = _waiting(Client.list)
 
-    for _twin in (start, start_many, run, wait, events, get, cancel):
+    for _twin in (
+        start, start_many, run, wait, events, get, cancel,
+        suspend, continue_, retry, approvals, approve, deny,
+    ):  # fmt: skip
         _twin.__doc__ = getattr(Client, _twin.__name__).__doc__
     del _twin
 
@@ -254,6 +291,18 @@ class SyncRunHandle(Generic[R]):
     def cancel(self, *, reason: str | None = None) -> bool:
         """End the run; see `Client.cancel`."""
         return self._client.cancel(self, reason=reason)
+
+    def suspend(self, *, reason: str | None = None) -> bool:
+        """Hold the run; see `Client.suspend`."""
+        return self._client.suspend(self, reason=reason)
+
+    def continue_(self) -> bool:
+        """Let the run go on; see `Client.continue_`."""
+        return self._client.continue_(self)
+
+    def retry(self) -> int:
+        """Start another attempt; see `Client.retry`."""
+        return self._client.retry(self)
 
 
 #: A run: its handle, its number, or its number as text.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -120,20 +121,37 @@ def _took(seconds: float | None) -> str:
 
 
 def _shown(event: RunEvent) -> str:
-    data = event.data or {}
-    step = escape(step_name(event.step or ""))
-    if event.kind == "step_done":
-        took = "" if event.duration_ms is None else _took(event.duration_ms / 1000)
-        return f"[green]✓[/] {step} [dim]{took}[/]"
-    if event.kind == "step_failed":
-        return f"[red]✗[/] {step} [red]{escape(str(data.get('error', '')))[:_LONGEST_NOTE]}[/]"
-    if event.kind == "progress":
-        return f"[cyan]·[/] {escape(str(data.get('text', '')))}"
-    if event.kind == "taken_over":
-        return (
-            f"[yellow]↻ taken over: {escape(str(data.get('reason')))} after "
-            f"{data.get('step')} steps; the new worker goes on behind them[/]"
-        )
-    if event.kind == "attempt_failed":
-        return f"[yellow]↻ attempt failed: {escape(str(data.get('message', '')))}[/]"
-    return ""
+    show = _LINES.get(event.kind)
+    return show(event, event.data or {}) if show else ""
+
+
+def _done(event: RunEvent, _: dict[str, Any]) -> str:
+    took = "" if event.duration_ms is None else _took(event.duration_ms / 1000)
+    return f"[green]✓[/] {_step(event)} [dim]{took}[/]"
+
+
+def _failed(event: RunEvent, data: dict[str, Any]) -> str:
+    return f"[red]✗[/] {_step(event)} [red]{escape(str(data.get('error', ''))[:_LONGEST_NOTE])}[/]"
+
+
+def _taken_over(_: RunEvent, data: dict[str, Any]) -> str:
+    return (
+        f"[yellow]↻ taken over: {escape(str(data.get('reason')))} after "
+        f"{data.get('step')} steps; the new worker goes on behind them[/]"
+    )
+
+
+def _step(event: RunEvent) -> str:
+    return escape(step_name(event.step or ""))
+
+
+_LINES: dict[str, Callable[[RunEvent, dict[str, Any]], str]] = {
+    "step_done": _done,
+    "step_failed": _failed,
+    "taken_over": _taken_over,
+    "progress": lambda _, data: f"[cyan]·[/] {escape(str(data.get('text', '')))}",
+    "sleep": lambda event, _: f"[cyan]·[/] {_step(event)} [dim]waits[/]",
+    "attempt_failed": lambda _, data: (
+        f"[yellow]↻ attempt failed: {escape(str(data.get('message', '')))}[/]"
+    ),
+}

@@ -17,6 +17,7 @@ from pydantic import SecretStr
 from rowlock.client.client import Client
 from rowlock.client.handle import RunHandle
 from rowlock.client.happenings import RunEvent
+from rowlock.dev.questions import Asker, Lines
 from rowlock.dev.screen import Screen
 from rowlock.dev.target import Target
 from rowlock.engine.parent import hide_memory
@@ -86,6 +87,7 @@ class Session:
         self._crash_at = crash_at
         self._pool = _pool_name() if kept else "default"
         self._interrupted = asyncio.Event()
+        self._lines = Lines(0)
 
     async def run(self) -> Outcome:
         """Run it to its end.
@@ -148,7 +150,8 @@ class Session:
 
     async def _follow(self, client: Client, run: RunHandle[Any]) -> Outcome:
         events: list[RunEvent] = []
-        following = asyncio.create_task(self._show(run, events))
+        asker = Asker(client, self._screen, self._lines)
+        following = asyncio.create_task(self._show(run, events, asker))
         stopping = asyncio.create_task(self._interrupted.wait())
         await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -159,10 +162,12 @@ class Session:
         following.result()
         return await self._outcome(run, events)
 
-    async def _show(self, run: RunHandle[Any], events: list[RunEvent]) -> None:
+    async def _show(self, run: RunHandle[Any], events: list[RunEvent], asker: Asker) -> None:
         async for event in run.events():
             events.append(event)
             self._screen.show(event)
+            if event.kind == "state" and (event.data or {})["phase"] == Phase.AWAITING_APPROVAL:
+                await asker.ask(run.id)
 
     async def _outcome(self, run: RunHandle[Any], events: list[RunEvent]) -> Outcome:
         outcome = Outcome(await run.info(), events=events)

@@ -8,13 +8,16 @@ from datetime import datetime
 from typing import Any
 
 from rowlock.client.happenings import RunEvent
+from rowlock.states import Decision
 
 #: Events that concern the whole run, and how a person calls them.
 _LIFECYCLE = {
     "taken_over": "taken over",
     "handed_over": "handed over",
     "attempt_failed": "attempt failed",
-    "parked": "waited",
+    "parked": "waits",
+    "decided": "decided",
+    "sleep": "sleeps",
 }
 
 
@@ -72,13 +75,22 @@ def _line(event: RunEvent, begun: float) -> Line:
         tries=event.tries,
         attempt=event.attempt,
         epoch=event.epoch,
-        note=_note(event.kind, data),
+        note=_note(event.kind, str(data.get("step_key", "")), data),
     )
 
 
-def _note(kind: str, data: dict[str, Any]) -> str:
+def _decision(data: dict[str, Any]) -> str:
+    try:
+        return Decision(data.get("decision", 0)).name.lower()
+    except ValueError:
+        return "answered"
+
+
+def _note(kind: str, event_step: str, data: dict[str, Any]) -> str:
     if kind == "taken_over":
         return f"{data.get('reason')}, takeover {data.get('takeovers')}"
+    if kind == "decided":
+        return f"{event_step}: {_decision(data)} by {data.get('by')}".lstrip(": ")
     if kind in ("handed_over", "attempt_failed", "parked"):
         said = data.get("message") or data.get("reasons") or data.get("reason") or ""
         return ", ".join(said) if isinstance(said, list) else str(said)

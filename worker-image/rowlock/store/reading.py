@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from rowlock.states import EventKind, FinalStatus, Phase, Place
+from rowlock.states import EventKind, FinalStatus, ParkReason, Phase, Place
 from rowlock.store.connection import Connection
 from rowlock.store.types import AgentId, PoolId, RevisionId, RunId
 
@@ -222,11 +222,13 @@ async def watched(conn: Connection, after: Mapping[RunId, int]) -> list[Watched]
     return [_watched(row) for row in rows]
 
 
-#: Which live places, or which status of the final row, a phase stands for.
+#: Which live places, waits of a parked run, or statuses of the final row a phase stands for.
 _PLACES: Final[dict[Phase, frozenset[str]]] = {
     Phase.QUEUED: frozenset({Place.READY.value, Place.BACKLOG.value}),
-    Phase.RUNNING: frozenset({Place.LEASE.value}),
-    Phase.RETRYING: frozenset({Place.TIMER.value}),
+    Phase.RUNNING: frozenset({Place.LEASE.value, ParkReason.SLEEP.value}),
+    Phase.AWAITING_APPROVAL: frozenset({ParkReason.APPROVAL.value}),
+    Phase.SUSPENDED: frozenset({ParkReason.SUSPENDED.value}),
+    Phase.RETRYING: frozenset({Place.TIMER.value, ParkReason.RETRY.value}),
     Phase.SUCCEEDED: frozenset({str(int(FinalStatus.SUCCEEDED))}),
     Phase.FAILED: frozenset({str(int(FinalStatus.FAILED))}),
     Phase.CANCELLED: frozenset({str(int(FinalStatus.CANCELLED))}),
@@ -236,6 +238,10 @@ LISTED: Final = tuple(_PLACES)
 _OF_PLACE: Final = {
     place: phase for phase, places in _PLACES.items() for place in places if not place.isdigit()
 }
+#: Of several reasons to wait the one that a person should see.
+_WEIGHT: Final = (
+    ParkReason.SUSPENDED, ParkReason.APPROVAL, ParkReason.RETRY, ParkReason.SLEEP,
+)  # fmt: skip
 _OF_STATUS: Final = {
     FinalStatus.SUCCEEDED: Phase.SUCCEEDED,
     FinalStatus.FAILED: Phase.FAILED,
@@ -248,7 +254,9 @@ def _phase(row: Any) -> Phase:
         return _OF_STATUS[FinalStatus(row["status"])]
     if row["place"] != Place.PARKED:
         return _OF_PLACE[row["place"]]
-    return Phase.SUSPENDED if "suspended" in row["reasons"] else Phase.AWAITING_APPROVAL
+    return next(
+        (_OF_PLACE[reason] for reason in _WEIGHT if reason in row["reasons"]), Phase.RUNNING
+    )
 
 
 def _info(row: Any) -> RunInfo:

@@ -43,7 +43,7 @@ ORDER BY a.place;
 
 -- name: newest_runs
 -- List up to $6 runs of namespace $1, the newest first: those of agent $2, with key $3, in places or ends $4, below $5.
--- Null stands for all. A rare kind of run is looked for through all of history.
+-- Null stands for all; a parked run stands where it waits. A rare kind of run is looked for through all of history.
 SELECT r.run_id
 FROM rowlock.run r
 JOIN rowlock.agent g ON g.agent_id = r.agent_id AND g.namespace = $1::text
@@ -52,7 +52,12 @@ LEFT JOIN LATERAL (SELECT x.status FROM rowlock.run_final x
                    WHERE x.run_id = r.run_id ORDER BY x.attempt DESC LIMIT 1) f ON l.place IS NULL
 WHERE ($2::text IS NULL OR g.name = $2::text)
   AND ($3::text IS NULL OR r.key = $3::text)
-  AND ($4::text[] IS NULL OR coalesce(l.place, f.status::text) = ANY($4::text[]))
+  AND ($4::text[] IS NULL OR coalesce(
+         CASE WHEN l.place = 'parked' THEN
+           (SELECT CASE WHEN 'suspended' = ANY(p.reasons) THEN 'suspended' WHEN 'approval' = ANY(p.reasons) THEN 'approval'
+                        WHEN 'retry' = ANY(p.reasons) THEN 'retry' ELSE 'sleep' END
+            FROM rowlock.run_parked p WHERE p.run_id = r.run_id)
+         ELSE l.place END, f.status::text) = ANY($4::text[]))
   AND r.run_id < $5::bigint
 ORDER BY r.run_id DESC LIMIT $6::int;
 
