@@ -25,11 +25,13 @@ async def copy(dsn: str, *, name: str) -> None:
         await connection.close()
 
 
-async def drop(dsn: str, *, name: str) -> None:
-    """Drop the database `name` with all sessions in it, from the one that `dsn` names."""
+async def drop(dsn: str, *names: str) -> None:
+    """Drop databases with all sessions in them, from the one that `dsn` names; templates, too."""
     connection = await Connection.open(dsn, name="drop", check_schema=False)
     try:
-        row = await connection.fetchone("drop_database_text", name)
-        await connection.run_script(row["text"], timeout=_SECONDS)
+        for name in names:
+            for text in ("untemplate_database_text", "drop_database_text"):
+                row = await connection.fetchone(text, name)
+                await connection.run_script(row["text"], timeout=_SECONDS)
     finally:
         await connection.close()
