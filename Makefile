@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # What a target needs is installed once for each state of the lock.
 READY := $(VENV)/.ready-$(shell cat requirements.lock pyproject.toml | sha256sum | cut -c1-16)
-TEST_HELPERS := $(wildcard tests/*.py tests/integration/*/server.py tests/integration/*/world.py)
+TEST_HELPERS := $(wildcard tests/*.py tests/soak/*.py tests/integration/*/server.py tests/integration/*/world.py)
 export PYTHONPATH := worker-image:operator:.
 
 ##@ Start here
@@ -47,6 +47,10 @@ test-unit: setup ## Run the tests that need no server
 chaos: setup binaries ## Run the tests that kill, stop and restart real processes
 	$(BIN)/python -m pytest tests/chaos $(ARGS)
 
+.PHONY: soak
+soak: setup ## Kill workers and PostgreSQL at random under load, then count (MINUTES=10 SEED=random)
+	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
+
 .PHONY: check
 check: setup ## Check style, types, layers, generated files and changelog fragments
 	$(BIN)/ruff format --check .
@@ -64,10 +68,11 @@ format: setup ## Format the code and mend what can be mended by itself
 	$(BIN)/ruff check --fix .
 
 .PHONY: bench
-bench: setup binaries ## Measure: the store alone, a durable run, and 1,000 AgentRuns on a real API server
+bench: setup binaries ## Measure: the store alone, a durable run, 1,000 streams, and 1,000 AgentRuns on a real API server
 	$(BIN)/python -m bench store
 	$(BIN)/python -m bench support --model instant --runs 5000 --repeat 3
 	$(BIN)/python -m bench support --model hosted --concurrency 256 --runs 1280
+	$(BIN)/python -m bench streams --streams 1000
 	$(BIN)/python -m bench kubernetes --runs 1000
 
 ##@ A Kubernetes of one's own

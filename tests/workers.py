@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +32,10 @@ WITHIN = 30.0
 
 #: Leases short enough for a test to outlive one.
 QUICK = ("--lease-seconds", "1.5", "--renew-seconds", "0.5")
+#: Leases that no test outlives, and what is far below one: it was not its lapse that freed a run.
+#: How long things really take is measured by loads, on a machine that does nothing else.
+LONG = ("--lease-seconds", "30", "--renew-seconds", "5")
+AT_ONCE = timedelta(seconds=10)
 
 
 async def eventually(

@@ -113,6 +113,7 @@ def test_a_wrong_setting_is_one_line_that_names_it(variable: str, value: str) ->
     assert variable in only_line(err)
 
 
+@pytest.mark.public_bug("earendil-works/absurd#65")
 def test_a_lease_that_does_not_outlive_three_beats_is_refused() -> None:
     url = f"postgresql://u:{SECRET}@h/db"
     code, _, err = rowlock(

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from datetime import timedelta
 
 import pytest
 
 from rowlock.states import FinalStatus
-from tests.workers import Bench, LocalWorker, bench_fixture, eventually  # noqa: F401
-
-CAUGHT_UP = timedelta(seconds=1)
-#: The only worker has to replace its process first.
-PROCESS_START = timedelta(seconds=3)
+from tests.workers import AT_ONCE, LONG, Bench, LocalWorker, bench_fixture, eventually  # noqa: F401
 
 
 async def a_loop(worker: LocalWorker) -> int:
@@ -25,21 +20,22 @@ async def a_loop(worker: LocalWorker) -> int:
     return (await eventually(look, "a loop process"))[0]
 
 
+@pytest.mark.public_bug("rails/solid_queue#546")
 @pytest.mark.parametrize("limits", [{"max_running": 1}, {"max_running_per_key": 1}])
 async def test_killed_process_of_a_capped_run_frees_its_slot(
     bench: Bench, limits: dict[str, int]
 ) -> None:
-    worker = bench.worker()
+    worker = bench.worker(*LONG)
     [run, waiting] = await bench.enqueue(
         "walker", count=2, steps=3, gates=[1], key="k", limits=limits
     )
     await bench.waiting("1")
-    bench.worker()
+    bench.worker(*LONG)
     await bench.claiming(2)
     killed = await bench.sql.fetchval("SELECT rowlock.now()")
     os.kill(worker.loops()[0], signal.SIGKILL)
     lease = await bench.lease(run, epoch=2)
-    assert lease["claimed_at"] - killed < CAUGHT_UP
+    assert lease["claimed_at"] - killed < AT_ONCE
     assert await bench.sql.fetchval("SELECT count(*) FROM rowlock.run_lease") == 1
     bench.open_gate("1")
     first, second = await bench.final(run), await bench.final(waiting)
@@ -50,7 +46,7 @@ async def test_killed_process_of_a_capped_run_frees_its_slot(
 
 async def test_run_that_may_not_come_back_frees_its_slot_for_the_next(bench: Bench) -> None:
     """The second loss in a row delays the run for seconds; the slot does not wait for it."""
-    bench.worker()
+    bench.worker(*LONG)
     [run, waiting] = await bench.enqueue(
         "walker", count=2, steps=1, gates=[0], key="k", limits={"max_running_per_key": 1}
     )
@@ -61,7 +57,7 @@ async def test_run_that_may_not_come_back_frees_its_slot_for_the_next(bench: Ben
         os.kill(loop, signal.SIGKILL)
     lease = await bench.lease(waiting)
     assert "place='timer'" in (await bench.where(run))[0]
-    assert lease["claimed_at"] - killed < CAUGHT_UP + PROCESS_START
+    assert lease["claimed_at"] - killed < AT_ONCE
     bench.open_gate("0")
     for each in (run, waiting):
         assert (await bench.final(each))["status"] == FinalStatus.SUCCEEDED

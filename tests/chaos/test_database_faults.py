@@ -39,6 +39,7 @@ async def loaded(bench: Bench) -> Load:
 # -------------------------------------------------------------------- failover to read-only
 
 
+@pytest.mark.public_bug("graphile/worker#449")
 async def test_a_server_that_only_reads_for_five_seconds_stops_runs_and_fails_none(
     server: EmbeddedPostgres, tmp_path: Path
 ) -> None:
@@ -79,6 +80,7 @@ async def _forgotten(dsn: str, statement: str, *args: Any) -> AsyncIterator[asyn
         raw.terminate()
 
 
+@pytest.mark.public_bug("dbos-inc/dbos-transact-ts#1302")
 async def test_rows_locked_by_an_idle_session_are_passed_by_when_claiming(loaded: Load) -> None:
     locks = "SELECT run_id FROM rowlock.run_ready ORDER BY run_id LIMIT 20 FOR UPDATE"
     async with _forgotten(loaded.bench.dsn, locks):
@@ -87,6 +89,7 @@ async def test_rows_locked_by_an_idle_session_are_passed_by_when_claiming(loaded
     await loaded.ends_once()
 
 
+@pytest.mark.public_bug("dbos-inc/dbos-transact-ts#1302")
 async def test_a_worker_whose_row_is_locked_waits_and_the_others_go_on(loaded: Load) -> None:
     sql = loaded.bench.sql
     worker = await sql.fetchval("SELECT min(worker_id) FROM rowlock.worker WHERE fenced_at IS NULL")

@@ -62,6 +62,7 @@ async def everything_ended_once(bench: Bench, dsn: str) -> None:
     await bench.healthy()
 
 
+@pytest.mark.public_bug("PrefectHQ/prefect#18893")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["crash", "fast"])
 async def test_postgres_restarts_under_load_and_every_run_ends_once(
     server: EmbeddedPostgres, loaded: Bench, how: signal.Signals

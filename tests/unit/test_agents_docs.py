@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [
     "tutorial/first-agent.md",
+    "how-to/use-a-model.md",
+    "how-to/test-an-agent.md",
     "how-to/write-a-tool.md",
     "how-to/approve-a-tool-call.md",
     "how-to/suspend-and-redrive.md",
@@ -26,6 +29,14 @@ _LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 def blocks(page: str) -> Iterator[tuple[str, str]]:
     """Return language and text of a page's blocks."""
     return ((match[1], match[2]) for match in _BLOCK.finditer((DOCS / page).read_text()))
+
+
+@pytest.fixture(autouse=True)
+def engine_log() -> Iterator[None]:
+    """Keep the engine's log, which has times in it, out of what a page prints."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -68,7 +68,7 @@ async def test_of_a_sleep_only_the_rest_is_waited_after_a_crash() -> None:
     journal = MemoryJournal()
     await run_agent(sleeper, journal=journal)
     heir = journal.takeover()
-    heir.now -= 60
+    heir.clock.advance(-60)
     await run_agent(sleeper, journal=heir)
     assert heir.sleeps == [60.0]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from rowlock.engine.board import BEAT_NS, LAG_US, TICK, Board
+from rowlock.engine.host import answer_seconds
 from rowlock.engine.pulse import PERIOD, Pulse
 from rowlock.engine.trust import Trust
 from rowlock.supervisor.child import child_environment
@@ -59,6 +60,7 @@ def test_a_lease_is_sure_until_a_margin_before_its_end() -> None:
     assert not trust.sure()
 
 
+@pytest.mark.public_bug("earendil-works/absurd#65")
 async def test_those_who_wait_go_on_when_a_beat_is_accepted() -> None:
     board = Board.create()
     trust = Trust(board, lease_seconds=10)
@@ -141,3 +143,10 @@ def test_slots_are_shared_out_over_processes(slots: int, processes: int, shares:
 def test_what_leads_into_the_database_is_not_passed_on() -> None:
     given = {"ROWLOCK_DATABASE_URL": "x", "PGPASSWORD": "x", "PATH": "/bin", "ROWLOCK_POOL": "p"}
     assert child_environment(given) == {"PATH": "/bin", "ROWLOCK_POOL": "p"}
+
+
+@pytest.mark.parametrize(("lease", "seconds"), [(1.5, 5), (15, 15), (600, 30)])
+def test_an_answer_is_waited_for_as_long_as_a_lease_within_bounds(
+    lease: float, seconds: float
+) -> None:
+    assert answer_seconds(lease) == seconds

@@ -22,6 +22,8 @@ from rowlock.errors import (
     InvalidInput,
     InvalidOutput,
     InvalidRequest,
+    ModelRefused,
+    ModelUnavailable,
     NonDeterministic,
     NotStarted,
     PermanentError,
@@ -35,6 +37,7 @@ from rowlock.errors import (
     UnknownRun,
     WishRefused,
 )
+from rowlock.models import ModelTimeouts, OpenAIChat, Prices
 
 if typing.TYPE_CHECKING:
     from rowlock.client import (
@@ -60,13 +63,18 @@ __all__ = [
     "InvalidOutput",
     "InvalidRequest",
     "Model",
+    "ModelRefused",
     "ModelRequest",
+    "ModelTimeouts",
     "ModelTurn",
+    "ModelUnavailable",
     "NonDeterministic",
     "NotStarted",
+    "OpenAIChat",
     "OutcomeUnknown",
     "PendingApproval",
     "PermanentError",
+    "Prices",
     "RowlockError",
     "Run",
     "RunCancelled",

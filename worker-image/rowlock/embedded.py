@@ -70,6 +70,11 @@ class EmbeddedPostgres:
         return self._process.pid
 
     @property
+    def folder(self) -> Path:
+        """Where its data and its log are, until `remove`."""
+        return self._root
+
+    @property
     def bin(self) -> Path:
         """Folder with `psql`, `pgbench` and the server's other programs."""
         return self._bin

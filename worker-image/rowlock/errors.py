@@ -22,6 +22,8 @@ Catch at the height you need::
     │   └── RunEnded                  the run that was waited for has no result
     │       ├── RunFailed             it failed, with `reason` and `detail`
     │       └── RunCancelled          somebody cancelled it
+    ├── ModelUnavailable              no whole answer from a model; its turn is tried again
+    ├── ModelRefused                  a model or its server refuses; a PermanentError, too
     └── RunError                      ends an attempt of a run, with `reason` shown to its owner
         ├── AgentLoadError            the entry point cannot be imported
         ├── InvalidInput              the input does not fit the agent's annotation
@@ -227,8 +229,40 @@ class ActiveDeadlineExceeded(RunError):
     reason = FailureReason.ACTIVE_DEADLINE_EXCEEDED
 
 
+class ModelUnavailable(RowlockError):
+    """A model's server gave no whole answer; the same question has a chance later.
+
+    Parameters
+    ----------
+    retry_after
+        Seconds that the server asks to wait; None if it does not say.
+    """
+
+    retryable = True
+
+    def __init__(self, message: str | None = None, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class PermanentError(Exception):
     """Raise inside a step to fail it at once, without a retry."""
+
+
+class ModelRefused(RowlockError, PermanentError):
+    """A model or its server refuses this request and would do so again.
+
+    Parameters
+    ----------
+    used
+        Tokens in, tokens out, millionths of a US dollar: a refusal is paid for, too.
+    """
+
+    def __init__(
+        self, message: str | None = None, *, used: tuple[int, int, int] = (0, 0, 0)
+    ) -> None:
+        super().__init__(message)
+        self.used = used
 
 
 class NotStarted(Exception):

@@ -94,6 +94,7 @@ def show(what: str, times: list[float]) -> None:
     sys.stderr.write(f"\n{text}\n")
 
 
+@pytest.mark.public_bug("dbos-inc/dbos-transact-ts#1302")
 async def test_blocked_key_with_all_places_in_front_delays_nobody(crowd: World) -> None:
     """Both caps: the big key is at its own, the agent has a slot left for the 200 others."""
     await crowd.cap(max_running=2, max_running_per_key=1)

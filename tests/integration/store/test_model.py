@@ -1,15 +1,17 @@
-"""Any sequence of statements leaves the store where a few lines of Python say it should be.
+"""PostgreSQL and the store in memory answer any sequence of calls alike, and end up alike.
 
-Races are elsewhere; here one statement follows the other, in every order Hypothesis comes up with.
+Races are elsewhere; here one call follows the other, in every order Hypothesis comes up with.
+The store in memory is the model: a few plain loops, where PostgreSQL has statements and indexes.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+import asyncpg
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -22,69 +24,64 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from rowlock.states import Decision, EventKind, FenceReason, FinalStatus, Place
-from rowlock.store import approvals, intake, parking, redrive, work, workers
+from rowlock.states import Decision, EventKind, FenceReason, FinalStatus
 from rowlock.store.types import (
     Claimed,
-    Deciding,
     Event,
+    Fenced,
     Final,
+    Flushed,
     NewQuestion,
     Parked,
-    Redriving,
     RunId,
     Verdict,
     WorkerId,
 )
+from tests.integration.store.conformance.subjects import MemorySubject, PostgresSubject, Subject
 from tests.integration.store.world import World
 
 T = TypeVar("T")
 
+#: Time passes in steps far longer than a test takes; nothing is due close to one of them.
+STEP_SECONDS = 1000.0
+RETRY_SECONDS = 3400.0
+DEADLINE_SECONDS = 1500.0
+LEASE_SECONDS = 2500.0
+
 
 @dataclass
-class Run:
-    """What the model knows of one run."""
+class Side:
+    """One store; runs and workers are known by their number here, which is the same for both."""
 
-    number: int
-    priority: int
-    max_takeovers: int
-    place: Place = Place.READY
-    epoch: int = 0
-    attempt: int = 1
-    takeovers: int = 0
-    holder: WorkerId | None = None
-    wished: bool = False
-    suspending: bool = False
-    #: What it parked for last, and its open question with the attempt that asks.
-    waits_for: str = ""
-    question: tuple[str, int] | None = None
-    events: int = 0
-    ended: dict[int, FinalStatus] = field(default_factory=dict)
-    #: Its place in the shared queue, and in the backlog.
-    line: float = 0
-    wait: float = 0
+    subject: Subject
+    runs: list[RunId] = field(default_factory=list)
+    workers: list[WorkerId] = field(default_factory=list)
 
-    @property
-    def urgency(self) -> tuple[int, float, int]:
-        return (-self.priority, self.line, self.number)
+    def know(self, run: RunId) -> int:
+        """Return the number of a run, which may be new."""
+        if run not in self.runs:
+            self.runs.append(run)
+        return self.runs.index(run)
 
-    @property
-    def turn(self) -> tuple[int, float, int]:
-        return (-self.priority, self.wait, self.number)
+    def numbers(self, runs: Any) -> set[int]:
+        return {self.runs.index(run) for run in runs}
+
+    def worker(self, worker: WorkerId | None) -> int | None:
+        return None if worker is None else self.workers.index(worker)
 
 
 @dataclass(frozen=True)
 class Hold:
     """What a worker believes to hold; the belief may be out of date."""
 
-    worker: WorkerId
-    run: RunId
+    worker: int
+    run: int
     epoch: int
     attempt: int
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """The store beside its model."""
+    """Both stores, side by side."""
 
     dsn: str
     empty: str
@@ -93,40 +90,56 @@ class StoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.Runner()
         self.world = self.do(World.create(self.dsn))
-        self.runs: dict[RunId, Run] = {}
-        self.fenced: set[WorkerId] = set()
-        self.token = 0
-        self.cap: int | None = None
-        self.places = 0
+        self.sides = (Side(PostgresSubject(self.world)), Side(MemorySubject()))
+        for side in self.sides:
+            self.do(side.subject.prepare())
+        self.seqs: dict[int, int] = {}
 
     def do(self, call: Coroutine[Any, Any, T]) -> T:
         return self.loop.run(call)
 
+    def both(self, call: Callable[[Side], Awaitable[T]]) -> T:
+        """Make the call on both sides and return the answer, which must be the same."""
+
+        async def ask(side: Side) -> T:
+            return await call(side)
+
+        real, memory = (self.do(ask(side)) for side in self.sides)
+        assert real == memory
+        return memory
+
     def teardown(self) -> None:
-        self.do(self.world.sound())
-        self.do(self.world.sql("SELECT 1"))
+        for side in self.sides:
+            self.do(side.subject.sound())
         self.do(self._clean())
         self.loop.close()
 
     async def _clean(self) -> None:
-        from tests.integration.store.world import raw_of
-
-        await raw_of(self.world.store).execute(self.empty)
         await self.world.close()
+        cleaner = await asyncpg.connect(self.dsn)
+        await cleaner.execute(self.empty)
+        await cleaner.close()
 
     worker_ids = Bundle("worker_ids")
     run_ids = Bundle("run_ids")
     holds = Bundle("holds")
 
-    # ---------------------------------------------------------------- rules
+    # ---------------------------------------------------------------- what comes in
 
     @initialize(target=worker_ids)
-    def first_worker(self) -> WorkerId:
-        return self.do(self.world.worker())
+    def first_worker(self) -> int:
+        return self._register(None)
 
-    @rule(target=worker_ids)
-    def register(self) -> WorkerId:
-        return self.do(self.world.worker())
+    @rule(target=worker_ids, pod=st.sampled_from([None, "a", "b"]))
+    def register(self, pod: str | None) -> int:
+        return self._register(pod)
+
+    def _register(self, pod: str | None) -> int:
+        async def call(side: Side) -> int:
+            side.workers.append(await side.subject.worker(pod=pod, lease=LEASE_SECONDS))
+            return len(side.workers) - 1
+
+        return self.both(call)
 
     @rule(
         target=run_ids,
@@ -134,359 +147,396 @@ class StoreMachine(RuleBasedStateMachine):
         linked=st.booleans(),
         priority=st.integers(0, 1),
         limit=st.integers(0, 2),
+        key=st.sampled_from([None, "a", "b"]),
+        deadline=st.sampled_from([None, DEADLINE_SECONDS]),
     )
-    def enqueue(self, count: int, linked: bool, priority: int, limit: int) -> Any:
-        made = self.do(
-            self.world.enqueue(count, linked=linked, priority=priority, max_takeovers=limit)
-        )
-        for run in made:
-            self.runs[run] = model = Run(len(self.runs), priority, limit)
-            self._queue(model)
-        if self.cap is not None:
-            self._promote()
-        return multiple(*made)
+    def enqueue(self, count: int, deadline: float | None, **fields: Any) -> Any:
+        fields["max_takeovers"] = fields.pop("limit")
+        fields["queue_deadline_seconds"] = deadline
+        return self._enqueue(lambda side: side.subject.new(count, **fields))
 
-    @rule(limit=st.sampled_from([None, 1, 2, 4]))
-    def set_cap(self, limit: int | None) -> None:
-        self.do(self.world.cap(**({} if limit is None else {"max_running": limit})))
-        before, self.cap = self.cap, limit
-        if limit is not None and (before is None or limit < before):
-            # From the last to the first: each goes in front of what waits already.
-            for model in sorted(self._in(Place.READY), key=lambda run: run.urgency, reverse=True):
-                model.place, self.places = Place.BACKLOG, self.places + 1
-                model.wait = float("-inf") if model.epoch else -self.places
-        if limit != before:
-            self._promote()
+    @rule(
+        target=run_ids,
+        linked=st.booleans(),
+        name=st.sampled_from(["x", "y"]),
+        said=st.sampled_from([b"1", b"2"]),
+    )
+    def enqueue_by_key(self, linked: bool, name: str, said: bytes) -> Any:
+        def new(side: Side) -> Any:
+            made = side.subject.new(2, linked=linked, idempotency_key=name, input=said)
+            return [*made, made[0]]
 
-    @rule()
-    def promote(self) -> None:
-        assert self.do(self.world.promote()) == self._promote()
+        return self._enqueue(new)
+
+    def _enqueue(self, new: Callable[[Side], Any]) -> Any:
+        async def call(side: Side) -> Any:
+            answers = await side.subject.store.enqueue(new(side))
+            return [(side.know(a.run_id), a.outcome, a.holder) for a in answers]
+
+        return multiple(*(run for run, _, _ in self.both(call)))
+
+    @rule(run=run_ids, reason=st.sampled_from([None, "why"]))
+    def request_cancel(self, run: int, reason: str | None) -> None:
+        async def call(side: Side) -> Any:
+            asked = [side.runs[run]]
+            return side.numbers(
+                await side.subject.store.request_cancel(asked, by="ada", reason=reason)
+            )
+
+        self.both(call)
+
+    @rule(
+        most=st.sampled_from([None, 1, 2, 4]),
+        of_key=st.sampled_from([None, None, 1, 2]),
+        rate=st.sampled_from([None, None, 1, 2]),
+    )
+    def set_caps(self, most: int | None, of_key: int | None, rate: int | None) -> None:
+        limits = {
+            "max_running": most,
+            "max_running_per_key": of_key,
+            "starts_per_minute_per_key": rate,
+        }
+        for side in self.sides:
+            self.do(side.subject.cap(**{n: v for n, v in limits.items() if v is not None}))
+
+    # ---------------------------------------------------------------- what workers do
 
     @rule(target=holds, worker=worker_ids, limit=st.integers(1, 3))
-    def claim(self, worker: WorkerId, limit: int) -> Any:
-        self.token += 1
-        claimed = self.do(
-            work.claim(
-                self.world.store, worker=worker, pool=self.world.pool, token=self.token, limit=limit
+    def claim(self, worker: int, limit: int) -> Any:
+        async def call(side: Side) -> Any:
+            subject = side.subject
+            return self._known(
+                side,
+                await subject.store.claim(
+                    worker=side.workers[worker],
+                    pool=subject.pool,
+                    token=subject.token(),
+                    limit=limit,
+                ),
             )
-        )
-        assert (claimed is None) == (worker in self.fenced)
-        ready = sorted(
-            (run for run in self.runs if self.runs[run].place is Place.READY),
-            key=lambda run: self.runs[run].urgency,
-        )
-        expected = [] if claimed is None else ready[:limit]
-        assert {run.run_id for run in claimed or []} == set(expected)
-        return multiple(*(self._lease(run, worker) for run in claimed or []))
+
+        return self._holds(worker, self.both(call))
 
     @rule(target=holds, worker=worker_ids)
-    def adopt(self, worker: WorkerId) -> Any:
-        self.token += 1
-        adopted = self.do(work.adopt(self.world.store, worker=worker, token=self.token, known=[]))
-        assert (adopted is None) == (worker in self.fenced)
-        held = {run for run, model in self.runs.items() if model.holder == worker}
-        assert {run.run_id for run in adopted or []} == held
-        return multiple(*(Hold(worker, r.run_id, r.epoch, r.attempt) for r in adopted or []))
+    def adopt(self, worker: int) -> Any:
+        async def call(side: Side) -> Any:
+            token = side.subject.token()
+            return self._known(
+                side,
+                await side.subject.store.adopt(
+                    worker=side.workers[worker], token=token, known=side.runs[::2]
+                ),
+            )
 
-    @rule(hold=holds, count=st.integers(1, 3), again=st.booleans())
-    def append(self, hold: Hold, count: int, again: bool) -> None:
-        model = self.runs[hold.run]
-        events = [self._event(hold, model.events + n + 1) for n in range(count)]
-        for _ in range(2 if again else 1):
-            flushed = self.do(work.append(self.world.store, worker=hold.worker, events=events))
-            assert flushed.fenced == (hold.worker in self.fenced)
-            if not flushed.fenced:
-                assert flushed.lost == (frozenset() if self._holds(hold) else {hold.run})
-        if self._holds(hold):
-            model.events += count
+        return self._holds(worker, self.both(call))
+
+    @staticmethod
+    def _known(side: Side, claimed: list[Claimed] | None) -> Any:
+        """Return what was claimed in terms that both sides share, times left out."""
+        return claimed and {
+            side.runs.index(c.run_id): (
+                c.epoch, c.attempt, c.key, c.takeovers, c.max_takeovers, c.linked, c.cancelled,
+                plain(c.carry),
+            )
+            for c in claimed
+        }  # fmt: skip
+
+    @staticmethod
+    def _holds(worker: int, claimed: Any) -> Any:
+        return multiple(
+            *(Hold(worker, run, row[0], row[1]) for run, row in (claimed or {}).items())
+        )
 
     @rule(
         hold=holds,
-        status=st.sampled_from(FinalStatus),
-        retry=st.booleans(),
+        kinds=st.lists(
+            st.sampled_from([EventKind.STEP_DONE, EventKind.TAKEN_OVER, EventKind.HANDED_OVER]),
+            min_size=1,
+            max_size=3,
+        ),
         again=st.booleans(),
     )
+    def append(self, hold: Hold, kinds: list[EventKind], again: bool) -> None:
+        async def call(side: Side) -> Any:
+            events = self._events(side, hold, kinds)
+            return [
+                self._flushed(side, await side.subject.store.append(
+                    worker=side.workers[hold.worker], events=events
+                ))
+                for _ in range(2 if again else 1)
+            ]  # fmt: skip
+
+        fenced, lost, _ = self.both(call)[0]
+        if not fenced and not lost:
+            self.seqs[hold.run] = self.seqs.get(hold.run, 0) + len(kinds)
+
+    @rule(hold=holds, status=st.sampled_from(FinalStatus), retry=st.booleans(), again=st.booleans())
     def finish(self, hold: Hold, status: FinalStatus, retry: bool, again: bool) -> None:
-        model, held = self.runs[hold.run], self._holds(hold)
-        final = Final(
-            hold.run, hold.epoch, status, reason="r", retry_in_seconds=3600 if retry else None
-        )
-        events = [self._event(hold, model.events + 1)]
-        for turn in range(2 if again else 1):
-            flushed = self.do(
-                work.finish(self.world.store, worker=hold.worker, events=events, finals=[final])
+        wait = RETRY_SECONDS if retry else None
+
+        async def call(side: Side) -> Any:
+            final = Final(side.runs[hold.run], hold.epoch, status, "r", retry_in_seconds=wait)
+            events = self._events(side, hold, [EventKind.STEP_DONE])
+            return [
+                self._flushed(side, await side.subject.store.finish(
+                    worker=side.workers[hold.worker], events=events, finals=[final]
+                ))
+                for _ in range(2 if again else 1)
+            ]  # fmt: skip
+
+        fenced, _, finals = self.both(call)[0]
+        if not fenced and finals[hold.run] is Verdict.DONE:
+            self.seqs[hold.run] = self.seqs.get(hold.run, 0) + 1
+
+    def _events(self, side: Side, hold: Hold, kinds: list[EventKind]) -> list[Event]:
+        last = self.seqs.get(hold.run, 0)
+        return [
+            Event(
+                side.runs[hold.run], last + n, hold.epoch, hold.attempt, kind, "k", 1, 1, b"1"
             )
-            assert flushed.fenced == (hold.worker in self.fenced)
-            if flushed.fenced:
-                continue
-            if held and turn == 0:
-                assert flushed.finals == {hold.run: Verdict.DONE}
-            elif not held:
-                assert flushed.finals[hold.run] is not Verdict.DONE
-            else:
-                assert flushed.finals == {hold.run: Verdict.ALREADY_DONE}
-                assert flushed.lost == frozenset()
-        if held:
-            model.events += 1
-            self._end_attempt(model, status, retry)
+            for n, kind in enumerate(kinds, 1)
+        ]  # fmt: skip
+
+    @staticmethod
+    def _flushed(side: Side, flushed: Flushed) -> Any:
+        finals = {side.runs.index(run): verdict for run, verdict in flushed.finals.items()}
+        return flushed.fenced, side.numbers(flushed.lost), finals
 
     @rule(hold=holds, again=st.booleans())
     def release(self, hold: Hold, again: bool) -> None:
-        held = self._holds(hold)
-        runs = [(hold.run, hold.epoch, 0)]
-        verdict = self.do(work.release(self.world.store, worker=hold.worker, runs=runs))[hold.run]
-        assert (verdict is Verdict.DONE) == held
-        if not held:
-            return
-        model = self.runs[hold.run]
-        model.holder = None
-        self._queue(model)
-        if model.wished:
-            self._final(model, FinalStatus.CANCELLED)
-        if again:
-            repeated = self.do(work.release(self.world.store, worker=hold.worker, runs=runs))
-            assert repeated == {hold.run: Verdict.ALREADY_DONE}
+        async def call(side: Side) -> Any:
+            runs = [(side.runs[hold.run], hold.epoch, 7)]
+            return [
+                list((await side.subject.store.release(
+                    worker=side.workers[hold.worker], runs=runs
+                )).values())
+                for _ in range(2 if again else 1)
+            ]  # fmt: skip
 
-    @rule(hold=holds, waits=st.sampled_from(["", "sleep", "approval"]), again=st.booleans())
-    def park(self, hold: Hold, waits: str, again: bool) -> None:
-        model, held = self.runs[hold.run], self._holds(hold)
-        seq, wake_in = model.events + 1, 3600.0 if waits == "sleep" else None
-        asked = (NewQuestion(f"q{seq}", "d", "t", b"{}"),) if waits == "approval" else ()
-        reasons = (waits,) if waits else ()
-        row = Parked(hold.run, hold.epoch, seq, 0, reasons, wake_in, b"{}", asked)
-        call = {"worker": hold.worker, "runs": [row]}
-        verdict = self.do(parking.park(self.world.store, **call))[hold.run]
-        assert (verdict is Verdict.DONE) == held
-        if not held:
-            return
-        if model.wished:
-            self._final(model, FinalStatus.CANCELLED)
-        else:
-            model.events += 1
-            self._leave_lease(model, Place.PARKED)
-            model.waits_for = waits
-            if asked:
-                model.question = (asked[0].step_key, model.attempt)
-            if not (waits or model.suspending):
-                self._queue(model)
-        if again:
-            repeated = self.do(parking.park(self.world.store, **call))
-            assert repeated == {hold.run: Verdict.ALREADY_DONE}
+        self.both(call)
 
-    @rule(run=run_ids, decision=st.sampled_from([Decision.APPROVED, Decision.DENIED]))
-    def decide(self, run: RunId, decision: Decision) -> None:
-        model = self.runs[run]
-        if model.question is None:
-            return
-        key, attempt = model.question
-        decided = self.do(
-            approvals.decide(
-                self.world.store, run, step_key=key, digest="d", attempt=attempt,
-                decision=decision, by="ada",
+    # ---------------------------------------------------------------- how runs wait
+
+    @rule(
+        hold=holds,
+        reasons=st.sampled_from([(), ("sleep",), ("approval",), ("sleep", "approval")]),
+        digest=st.sampled_from(["d", "e"]),
+        again=st.booleans(),
+    )
+    def park(self, hold: Hold, reasons: tuple[str, ...], digest: str, again: bool) -> None:
+        wake_in = RETRY_SECONDS if "sleep" in reasons else None
+        asked = NewQuestion("k", digest, "tool", b"{}", DEADLINE_SECONDS)
+        questions = (asked,) if "approval" in reasons else ()
+        seq = self.seqs.get(hold.run, 0) + 1
+
+        async def call(side: Side) -> Any:
+            run = side.runs[hold.run]
+            row = Parked(run, hold.epoch, seq, 7, reasons, wake_in, b"{}", questions)
+            store, worker = side.subject.store, side.workers[hold.worker]
+            return [
+                list((await store.park(worker=worker, runs=[row])).values())
+                for _ in range(2 if again else 1)
+            ]
+
+        async def noted(side: Side) -> Any:
+            return len(await side.subject.store.history(side.runs[hold.run]))
+
+        self.both(call)
+        self.seqs[hold.run] = self.both(noted)
+
+    @rule(run=run_ids, by=st.sampled_from(["ada", "eve"]))
+    def request_suspend(self, run: int, by: str) -> None:
+        async def call(side: Side) -> Any:
+            asked = [side.runs[run]]
+            return side.numbers(await side.subject.store.request_suspend(asked, by=by))
+
+        self.both(call)
+
+    @rule(run=run_ids, by=st.sampled_from([None, "ada"]))
+    def request_continue(self, run: int, by: str | None) -> None:
+        async def call(side: Side) -> Any:
+            asked = [side.runs[run]]
+            return side.numbers(await side.subject.store.request_continue(asked, asked_by=by))
+
+        self.both(call)
+
+    @rule(
+        run=run_ids,
+        digest=st.sampled_from(["d", "e"]),
+        attempt=st.integers(1, 2),
+        decision=st.sampled_from([Decision.APPROVED, Decision.DENIED]),
+    )
+    def decide(self, run: int, digest: str, attempt: int, decision: Decision) -> None:
+        async def call(side: Side) -> Any:
+            return await side.subject.store.decide(
+                side.runs[run],
+                step_key="k",
+                digest=digest,
+                attempt=attempt,
+                decision=decision,
+                by="ada",
             )
-        )  # fmt: skip
-        open_ = model.place is not Place.FINAL and model.attempt == attempt
-        assert (decided.outcome is Deciding.DECIDED) == open_
-        if open_:
-            model.question = None
-            waits = model.waits_for == "approval" and model.place is Place.PARKED
-            if waits and not model.suspending:
-                self._queue(model)
 
-    @rule(run=run_ids)
-    def request_suspend(self, run: RunId) -> None:
-        suspended = self.do(parking.request_suspend(self.world.store, [run], by="ada"))
-        model = self.runs[run]
-        if model.place is Place.FINAL:
-            assert suspended == []
-            return
-        model.suspending = True
-        assert suspended == ([] if model.place is Place.LEASE else [run])
-        if model.place is not Place.LEASE:
-            model.place = Place.PARKED
+        self.both(call)
 
-    @rule(run=run_ids)
-    def request_continue(self, run: RunId) -> None:
-        continued = self.do(parking.request_continue(self.world.store, [run]))
-        model = self.runs[run]
-        assert continued == ([run] if model.suspending else [])
-        if model.suspending and model.place is Place.PARKED:
-            self._queue(model)
-        model.suspending = False
+    @rule(run=run_ids, attempt=st.sampled_from([None, 2]))
+    def redrive(self, run: int, attempt: int | None) -> None:
+        self.both(
+            lambda side: side.subject.store.redrive(side.runs[run], by="ada", attempt=attempt)
+        )
 
-    @rule(run=run_ids)
-    def redrive(self, run: RunId) -> None:
-        model = self.runs[run]
-        outcome = self.do(redrive.redrive(self.world.store, run, by="ada"))
-        assert (outcome is Redriving.QUEUED) == (model.place is Place.FINAL)
-        if outcome is Redriving.QUEUED:
-            model.takeovers, model.attempt = 0, model.attempt + 1
-            self._queue(model, last=True)
+    # ---------------------------------------------------------------- how workers go
 
     @rule(worker=worker_ids, reason=st.sampled_from(FenceReason))
-    def fence(self, worker: WorkerId, reason: FenceReason) -> None:
-        fenced = self.do(workers.fence(self.world.store, [worker], reason=reason))
-        assert fenced.workers == (() if worker in self.fenced else (worker,))
-        self.fenced.add(worker)
-        moved = {*fenced.requeued, *fenced.delayed, *fenced.failed, *fenced.cancelled}
-        assert moved == {run for run, model in self.runs.items() if model.holder == worker}
-        for run in moved:
-            self._lose(self.runs[run], counted=reason is not FenceReason.LEFT)
+    def fence(self, worker: int, reason: FenceReason) -> None:
+        async def call(side: Side) -> Any:
+            doomed = [side.workers[worker]]
+            return self._moved(side, await side.subject.store.fence(doomed, reason=reason))
 
-    @rule(run=run_ids)
-    def request_cancel(self, run: RunId) -> None:
-        ended = self.do(intake.request_cancel(self.world.store, [run], by="ada"))
-        model = self.runs[run]
-        if model.place is Place.LEASE:
-            model.wished = True
-            assert ended == []
-            return
-        if model.place is not Place.FINAL:
-            self._final(model, FinalStatus.CANCELLED)
-        assert ended == [run]
+        self.both(call)
+
+    @rule(pod=st.sampled_from(["a", "b"]))
+    def fence_pod(self, pod: str) -> None:
+        async def call(side: Side) -> Any:
+            reason = FenceReason.WORKER_DELETED
+            return self._moved(side, await side.subject.store.fence_pods([pod], reason=reason))
+
+        self.both(call)
+
+    @rule(worker=worker_ids)
+    def beat(self, worker: int) -> None:
+        async def call(side: Side) -> Any:
+            return {side.worker(one) for one in await side.subject.beat(side.workers[worker])}
+
+        self.both(call)
+
+    @rule(gap=st.sampled_from([STEP_SECONDS / 2, 1e9]))
+    def reap(self, gap: float) -> None:
+        async def call(side: Side) -> Any:
+            reaped = await side.subject.store.reap(gap_seconds=gap)
+            return reaped.skipped, self._moved(side, reaped.fenced)
+
+        self.both(call)
+
+    @staticmethod
+    def _moved(side: Side, fenced: Fenced) -> Any:
+        fates = (fenced.requeued, fenced.delayed, fenced.failed, fenced.cancelled)
+        workers = {side.worker(worker) for worker in fenced.workers}
+        return workers, [side.numbers(runs) for runs in fates]
+
+    # ---------------------------------------------------------------- what time does
 
     @rule()
-    def wake_all(self) -> None:
-        self.do(self.world.sql("UPDATE rowlock.run_timer SET due_at = rowlock.now()"))
-        woken = self.do(intake.wake_due(self.world.store))
-        sleeping = [model for model in self.runs.values() if model.place is Place.TIMER]
-        assert woken == len(sleeping)
-        for model in sleeping:
-            self._queue(model)
-        self.do(
-            self.world.sql(
-                "UPDATE rowlock.run_parked SET wake_at = rowlock.now() WHERE wake_at IS NOT NULL"
-            )
-        )
-        parked = [m for m in self._in(Place.PARKED) if m.waits_for == "sleep" and not m.suspending]
-        assert self.do(parking.wake_parked(self.world.store)) == len(parked)
-        for model in parked:
-            self._queue(model)
+    def later(self) -> None:
+        for side in self.sides:
+            self.do(side.subject.later(STEP_SECONDS))
+
+    @rule()
+    def wake(self) -> None:
+        self.both(lambda side: side.subject.store.wake_due())
+        self.both(lambda side: side.subject.store.wake_parked())
 
     @rule()
     def sweep(self) -> None:
-        assert self.do(intake.cancel_waiting(self.world.store)) == []
-        assert self.do(intake.expire_queued(self.world.store)) == []
-        moved = [m for m in self.runs.values() if self._to_be_suspended(m)]
-        assert len(self.do(parking.suspend_waiting(self.world.store))) == len(moved)
-        for model in moved:
-            model.place = Place.PARKED
+        async def call(side: Side) -> Any:
+            store = side.subject.store
+            swept = [
+                await store.cancel_waiting(),
+                await store.expire_queued(),
+                await store.suspend_waiting(),
+                await store.expire_approvals(),
+            ]
+            return [side.numbers(runs) for runs in swept], await store.promote_waiting()
 
-    def _to_be_suspended(self, model: Run) -> bool:
-        return model.suspending and model.place in (Place.READY, Place.BACKLOG, Place.TIMER)
+        self.both(call)
 
     # ---------------------------------------------------------------- what must hold
 
     @invariant()
-    def places_and_counters_agree(self) -> None:
-        rows = self.do(
-            self.world.sql(
-                "SELECT run_id, place, epoch, attempt, takeovers, worker_id FROM rowlock.run_live"
+    def everything_stands_where_it_should(self) -> None:
+        async def call(side: Side) -> Any:
+            stands = await side.subject.stands()
+            ends = await side.subject.all_ends()
+            carried = await side.subject.carried()
+            return (
+                {side.runs.index(run): replace(x, holder=None) for run, x in stands.items()},
+                {side.runs.index(run): side.worker(x.holder) for run, x in stands.items()},
+                {side.runs.index(run): x for run, x in ends.items()},
+                {side.runs.index(run): plain(x) for run, x in carried.items()},
             )
-        )
-        live = {row["run_id"]: tuple(row)[1:] for row in rows}
-        expected = {
-            run: (m.place, m.epoch, m.attempt, m.takeovers, m.holder)
-            for run, m in self.runs.items()
-            if m.place is not Place.FINAL
-        }
-        assert live == expected
+
+        self.both(call)
 
     @invariant()
-    def history_agrees(self) -> None:
-        ended = self.do(self.world.sql("SELECT run_id, attempt, status FROM rowlock.run_final"))
-        assert {(r["run_id"], r["attempt"]): r["status"] for r in ended} == {
-            (run, attempt): status
-            for run, model in self.runs.items()
-            for attempt, status in model.ended.items()
-        }
-        counted = self.do(
-            self.world.sql(
-                "SELECT run_id, count(*) AS n, max(seq) AS last FROM rowlock.run_event GROUP BY 1"
+    def everything_is_said_that_should_be(self) -> None:
+        async def call(side: Side) -> Any:
+            changes = await side.subject.store.unshown(limit=10_000)
+            wished = await side.subject.wished()
+            asked = await side.subject.store.wishes(side.workers)
+            return (
+                [(side.runs.index(c.run_id), c.kind, c.epoch) for c in by_run(changes)],
+                {(side.runs.index(run), kind) for run, kind in wished},
+                {(side.runs.index(w.run_id), side.worker(w.worker_id), w.kind) for w in asked},
             )
-        )
-        assert {row["run_id"]: (row["n"], row["last"]) for row in counted} == {
-            run: (model.events, model.events) for run, model in self.runs.items() if model.events
-        }
+
+        self.both(call)
 
     @invariant()
-    def wishes_are_kept_until_they_are_done(self) -> None:
-        wished = {
-            (row["run_id"], row["kind"])
-            for row in self.do(self.world.sql("SELECT run_id, kind FROM rowlock.wish"))
-        }
-        assert wished == {(run, 1) for run, m in self.runs.items() if m.wished} | {
-            (run, 2) for run, m in self.runs.items() if m.suspending
-        }
+    def questions_and_answers_are_the_same(self) -> None:
+        async def call(side: Side) -> Any:
+            store = side.subject.store
+            pending = await store.pending_approvals()
+            return (
+                {(side.runs.index(x.run_id), x.step_key, x.digest, x.attempt) for x in pending},
+                [set(await store.answers(run)) for run in side.runs[-4:]],
+            )
 
-    # ---------------------------------------------------------------- the model's moves
+        self.both(call)
 
-    def _holds(self, hold: Hold) -> bool:
-        model = self.runs[hold.run]
-        return model.holder == hold.worker and model.epoch == hold.epoch
+    @invariant()
+    def history_is_the_same(self) -> None:
+        async def call(side: Side) -> Any:
+            return [
+                [tuple(event)[1:9] for event in await side.subject.store.history(run)]
+                for run in side.runs[-6:]
+            ]
 
-    def _lease(self, claimed: Claimed, worker: WorkerId) -> Hold:
-        model = self.runs[claimed.run_id]
-        model.place, model.holder, model.epoch = Place.LEASE, worker, model.epoch + 1
-        assert (claimed.epoch, claimed.attempt) == (model.epoch, model.attempt)
-        assert claimed.cancelled == model.wished
-        return Hold(worker, claimed.run_id, claimed.epoch, claimed.attempt)
+        self.both(call)
 
-    def _event(self, hold: Hold, seq: int) -> Event:
-        return Event(hold.run, seq, hold.epoch, hold.attempt, EventKind.STEP_DONE, "k", 1, 1, b"1")
+    @invariant()
+    def snapshots_and_demand_are_the_same(self) -> None:
+        async def call(side: Side) -> Any:
+            shown = await side.subject.store.snapshots(side.runs)
+            pools = await side.subject.store.pool_demand()
+            [demand] = [pool for pool in pools if pool.pool_id == side.subject.pool]
+            return (
+                {
+                    side.runs.index(run): (
+                        x.place, x.epoch, x.attempt, x.takeovers, x.max_takeovers, x.worker,
+                        x.timer_reason, x.parked_for, x.suspend_asked, x.cancel_asked,
+                        x.status, x.reason, x.message,
+                        plain(x.carry), [(e.seq, e.epoch, e.kind) for e in x.lifecycle],
+                        x.started_at is None, x.claimed_at is None, x.due_at is None,
+                    )
+                    for run, x in shown.items()
+                },
+                (demand.running, demand.claimable, demand.waiting, demand.workers, demand.slots),
+            )  # fmt: skip
 
-    def _leave_lease(self, model: Run, place: Place) -> None:
-        model.holder, model.place = None, place
-
-    def _final(self, model: Run, status: FinalStatus) -> None:
-        self._leave_lease(model, Place.FINAL)
-        model.ended[model.attempt] = status
-        model.wished = model.suspending = False
-
-    def _end_attempt(self, model: Run, status: FinalStatus, retry: bool) -> None:
-        if retry and not model.wished:
-            suspending = model.suspending
-            self._final(model, status)
-            model.suspending = suspending
-            model.place, model.attempt = Place.TIMER, model.attempt + 1
-        else:
-            self._final(model, FinalStatus.CANCELLED if retry else status)
-
-    def _lose(self, model: Run, *, counted: bool) -> None:
-        model.takeovers += counted
-        if model.wished:
-            self._final(model, FinalStatus.CANCELLED)
-        elif model.takeovers > model.max_takeovers:
-            self._final(model, FinalStatus.FAILED)
-        elif counted and model.takeovers > 1:
-            self._leave_lease(model, Place.TIMER)
-        else:
-            model.holder = None
-            self._queue(model)
-
-    def _in(self, place: Place) -> list[Run]:
-        return [model for model in self.runs.values() if model.place is place]
-
-    def _queue(self, model: Run, *, last: bool = False) -> None:
-        self.places += 1
-        if self.cap is not None:
-            model.place, model.wait = Place.BACKLOG, float("-inf") if model.epoch else self.places
-            return
-        model.place = Place.READY
-        if last or not model.epoch:
-            model.line = self.places
-
-    def _promote(self) -> int:
-        held = len(self._in(Place.READY)) + len(self._in(Place.LEASE))
-        room = len(self.runs) if self.cap is None else max(0, self.cap - held)
-        promoted = sorted(self._in(Place.BACKLOG), key=lambda run: run.turn)[:room]
-        for model in promoted:
-            self.places += 1
-            model.place, model.line = Place.READY, float("-inf") if model.epoch else self.places
-        return len(promoted)
+        self.both(call)
 
 
-def test_store_follows_its_model(shared_dsn: str) -> None:
+def plain(carry: Any) -> Any:
+    """Return what is carried, times left out."""
+    return [(x.event, x.epoch, x.attempt, x.worker, x.reason, x.message) for x in carry]
+
+
+def by_run(changes: Any) -> Any:
+    """Return changes by run: PostgreSQL numbers those of one statement in any order."""
+    return sorted(changes, key=lambda change: (change.run_id, change.seq))
+
+
+def test_both_stores_answer_alike(shared_dsn: str) -> None:
     from tests.integration.store.conftest import EMPTY
 
     class Machine(StoreMachine):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from rowlock.states import FenceReason
 from rowlock.store import intake, work, workers
 from rowlock.store.types import Beat, Fenced, PoolId, Reaped, WorkerId
@@ -24,6 +26,7 @@ async def silence(world: World, seconds: int, *beating: WorkerId) -> None:
         assert (await reap(world)).fenced == Fenced()
 
 
+@pytest.mark.public_bug("riverqueue/river#1258")
 async def test_worker_silent_for_its_own_lease_is_fenced_and_others_are_not(world: World) -> None:
     worker, [run] = await world.running(linked=True)
     patient = await world.worker(lease=60)
@@ -76,6 +79,7 @@ async def test_worker_that_is_writing_is_left_for_the_next_round(world: World) -
     assert (await reap(world)).fenced.workers == (worker,)
 
 
+@pytest.mark.public_bug("dbos-inc/dbos-transact-py#742")
 async def test_beat_between_the_search_and_the_lock_saves_the_worker(world: World) -> None:
     worker = await world.worker()
     await silence(world, 14)
@@ -135,6 +139,7 @@ async def test_few_pods_or_one_pod_with_many_workers_are_believed_at_once(world:
     assert sorted((await reap(world)).fenced.workers) == [*one_pod, *two_more]
 
 
+@pytest.mark.public_bug("procrastinate-org/procrastinate#1518")
 async def test_leases_of_fenced_or_unknown_workers_are_moved_whoever_left_them(
     world: World,
 ) -> None:

@@ -33,7 +33,13 @@ from rowlock.agents.signature import check_agent_name
 from rowlock.agents.toolbox import AnyTool, Toolbox
 from rowlock.agents.typed_input import TypedInput
 from rowlock.agents.work import Work
-from rowlock.errors import AgentDefinitionError, AgentError, InvalidInput, InvalidOutput
+from rowlock.errors import (
+    AgentDefinitionError,
+    AgentError,
+    InvalidInput,
+    InvalidOutput,
+    ModelRefused,
+)
 
 _REPLY = ReplyCodec()
 _POLICY = Policy("none")
@@ -150,7 +156,12 @@ class ChatAgent:
 
     def _ask(self, run: Run, talk: Conversation, turn: int) -> Any:
         request = ModelRequest(
-            turn, talk.messages, self._toolbox.schemas, self._output.schema, run.text
+            turn,
+            talk.messages,
+            self._toolbox.schemas,
+            self._output.schema,
+            run.text,
+            run._steps.journal.watched,
         )
         work: Work[Reply] = Work(
             key=f"model:{turn}",
@@ -163,10 +174,16 @@ class ChatAgent:
         return run._steps.perform(work)
 
     async def _turn(self, run: Run, request: ModelRequest) -> ModelTurn:
-        turn = await self._model.turn(request)
+        try:
+            turn = await self._model.turn(request)
+        except ModelRefused as error:
+            run.count_usage(*error.used)
+            raise
         if isinstance(turn, ModelTurn):
             used = turn.usage
             run.count_usage(used.tokens_in, used.tokens_out, used.cost_micro)
+            if turn.finish == "length" and not turn.tool_calls:
+                run.mark_degraded("the model's answer was cut off at its limit of tokens")
         return turn
 
     async def _use_tools(

@@ -39,12 +39,24 @@ class ToolCall(msgspec.Struct, frozen=True):
     arguments: str = "{}"
 
 
+def always() -> bool:
+    """Return True: somebody may look at any time."""
+    return True
+
+
 class ModelTurn(msgspec.Struct, frozen=True):
-    """What a model answered: text, tools to call, or both; without tools it is the final answer."""
+    """What a model answered: text, tools to call, or both; without tools it is the final answer.
+
+    Parameters
+    ----------
+    finish
+        Why the model stopped, in its server's words; `length` if it was cut off.
+    """
 
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Usage = Usage()
+    finish: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +75,8 @@ class ModelRequest:
         JSON Schema of the final answer; None for free text.
     emit
         Call it with each piece of text as it comes; what it is given is shown, never stored.
+    watched
+        Tells whether somebody looks at that text now; while nobody does, it need not be made.
     """
 
     turn: int
@@ -70,6 +84,7 @@ class ModelRequest:
     tools: bytes
     output_schema: bytes | None
     emit: Callable[[str], None]
+    watched: Callable[[], bool] = always
 
     def body(self) -> bytes:
         """Return all messages as one JSON list."""

@@ -166,6 +166,10 @@ class Journal(Protocol):
         """
         ...
 
+    def watched(self) -> bool:
+        """Tell whether somebody looks at live text now."""
+        ...
+
     def publish(self, text: str) -> None:
         """Show `text` to whoever watches; never stored."""
         ...

@@ -56,13 +56,13 @@ class Lines:
 
     async def _readable(self) -> None:
         loop = asyncio.get_running_loop()
-        ready = loop.create_future()
+        ready = asyncio.Event()
         try:
-            loop.add_reader(self._fd, lambda: ready.done() or ready.set_result(None))
+            loop.add_reader(self._fd, ready.set)
         except (OSError, ValueError):  # a plain file or nothing at all: reading never waits
             return
         try:
-            await ready
+            await ready.wait()
         finally:
             loop.remove_reader(self._fd)
 

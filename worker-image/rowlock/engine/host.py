@@ -41,7 +41,7 @@ from rowlock.metrics import (
     WRITER_WAITING_BYTES,
     Tally,
 )
-from rowlock.store.connection import Connection
+from rowlock.store.connection import COMMAND_SECONDS, Connection
 from rowlock.store.types import AgentId, PoolId, RunId, WorkerId
 
 log = structlog.get_logger(__name__)
@@ -53,6 +53,18 @@ _THREADS = 64
 #: How long tasks may take to end when the process must leave now.
 _LAST_SECONDS = 1.0
 _LOOK_SECONDS = 0.02
+
+#: Large histories and results take their time, however short the lease is.
+_SHORTEST_ANSWER_SECONDS = 5.0
+
+
+def answer_seconds(lease_seconds: float) -> float:
+    """Return for how long to wait for PostgreSQL's answer before it counts as lost.
+
+    A connection that some firewall has forgotten stays open and silent.
+    Runs that were claimed on it must not stand still for longer than a lost worker's would.
+    """
+    return min(COMMAND_SECONDS, max(_SHORTEST_ANSWER_SECONDS, lease_seconds))
 
 
 class Host:
@@ -195,7 +207,12 @@ class Host:
         failures = 0
         while True:
             try:
-                return await Connection.open(self._boot.database_url, name=name, check_schema=False)
+                return await Connection.open(
+                    self._boot.database_url,
+                    name=name,
+                    check_schema=False,
+                    command_timeout=answer_seconds(self._boot.lease_seconds),
+                )
             except StoreUnavailable as error:
                 failures += 1
                 if failures == 1:

@@ -323,6 +323,10 @@ class RunJournal:
         self._parked = self._leaving = True
         self._owner.park(self._waits.long())
 
+    def watched(self) -> bool:
+        """Tell that nobody does: a model need not decode for it."""
+        return False
+
     def publish(self, text: str) -> None:
         """Live text has no viewer in this process; it is never stored."""
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
 from rowlock import options as run_options
-from rowlock.agents.protocol import Agent
+from rowlock.agents.protocol import Agent, Seat
 from rowlock.clock import Clock
 from rowlock.engine.board import Board
-from rowlock.engine.executors import Executors
 from rowlock.engine.journal import RunJournal
 from rowlock.engine.trust import Trust
 from rowlock.engine.writer import Writer
@@ -69,6 +69,14 @@ class Prepared:
         return _input.decode(unpack(self.body.input)) if self.body else None
 
 
+class Seats(Protocol):
+    """Where blocking calls are made."""
+
+    async def seat(self, entrypoint: str) -> Seat:
+        """Wait for a place to make one in."""
+        ...
+
+
 @dataclass(slots=True)
 class Surroundings:
     """What all runs of a process share.
@@ -92,7 +100,7 @@ class Surroundings:
     tally: Tally
     clock: Clock
     load: Callable[[Prepared], Agent]
-    executors: Executors
+    executors: Seats
     max_result_bytes: int
     journal: Callable[[Claimed], Callable[..., RunJournal]] = lambda _: RunJournal
     park_seconds: float = 5.0

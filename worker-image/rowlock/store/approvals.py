@@ -46,7 +46,7 @@ async def decide(
     given = Answer(step_key, digest, attempt, decision, by, reason)
     if won:
         return Decided(Deciding.DECIDED, given)
-    return _refused(given, await conn.fetch("approval", run_id, step_key))
+    return refused(given, await conn.fetch("approval", run_id, step_key))
 
 
 async def expire_approvals(conn: Connection, limit: int = _BATCH) -> list[RunId]:
@@ -70,7 +70,8 @@ async def answers(conn: Connection, run_id: RunId) -> list[Answer]:
     return [_answer(row) for row in await conn.fetch("answers", run_id)]
 
 
-def _refused(given: Answer, rows: Sequence[Any]) -> Decided:
+def refused(given: Answer, rows: Sequence[Any]) -> Decided:
+    """Decide what stood in the way of an answer, from the newest questions about its step."""
     if not rows:
         return Decided(Deciding.UNKNOWN)
     same = [r for r in rows if (r["digest"], r["attempt"]) == (given.digest, given.attempt)]

@@ -10,6 +10,8 @@ from rowlock.agents.protocol import Entry, Question, Reply, Seat
 from rowlock.errors import TooLarge
 from rowlock.options import RunOptions
 from rowlock.states import EventKind
+from rowlock.testing.clock import StillClock
+from rowlock.testing.store.single import SingleRun
 
 _DEFAULT_CAP = 16 * 1024 * 1024
 
@@ -42,14 +44,12 @@ class MemoryJournal:
 
     Attributes
     ----------
-    entries
-        All stored entries, in order.
+    clock
+        Passes only where the run waits.
     pauses, sleeps
         Seconds of every wait between two tries, and of every `run.sleep`; none is really waited.
     questions
         Open ones, by their step.
-    now
-        Seconds that were waited in the whole run.
     published
         Live text.
     durations
@@ -73,24 +73,34 @@ class MemoryJournal:
         self.attempt = attempt
         self.epoch = epoch
         self.options = options or RunOptions()
-        self.entries = list(entries)
         self.pauses: list[float] = []
         self.sleeps: list[float] = []
         self.questions: dict[str, Question] = {}
-        self.now = 0.0
+        self.clock = StillClock()
+        self._stored_run = SingleRun(self.clock, run_id, attempt=attempt, epoch=epoch)
         self._replies: dict[tuple[str, str], tuple[int, Reply]] = {}
-        self._stored: dict[str, float] = {}
+        self._written_at: dict[str, float] = {}
         self.published: list[str] = []
         self.durations: dict[str, int] = {}
         self.usage = (0, 0, 0)
         self._newest: dict[str, Entry] = {}
         self._seq = 0
-        self.entries = [self._remembered(entry) for entry in self.entries]
+        self._stored_run.append(*map(self._remembered, entries))
         self._noted: list[Entry] = []
         self._crash_at = crash_at
         self._max_body_bytes = max_body_bytes
         self._writes = 0
         self._crashed = False
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All stored entries, in order."""
+        return self._stored_run.entries()
+
+    @property
+    def now(self) -> float:
+        """Seconds that were waited in the whole run."""
+        return self.clock.monotonic()
 
     def takeover(self, *, entries: int | None = None) -> MemoryJournal:
         """Return the journal of the next worker, which knows the first `entries` (None: all)."""
@@ -121,9 +131,8 @@ class MemoryJournal:
         if self._dies_at(kind, key):
             self._crashed = True
             raise Crashed
-        self.entries += self._noted
-        self._noted = []
-        self.entries.append(self._remembered(Entry(kind, key, tries, body)))
+        self._store_noted()
+        self._stored_run.append(self._remembered(Entry(kind, key, tries, body)))
         if dur_ms is not None:
             self.durations[key] = dur_ms
 
@@ -134,7 +143,7 @@ class MemoryJournal:
 
     def age(self, key: str) -> float:
         """Return the seconds waited since the newest entry of `key`."""
-        return self.now - self._stored.get(key, self.now)
+        return self.now - self._written_at.get(key, self.now)
 
     async def executor(self) -> Seat:
         """Return a thread: arguments and results cross as they do to a process."""
@@ -180,9 +189,16 @@ class MemoryJournal:
 
     def _pass(self, seconds: float) -> None:
         """Let time pass: what was noted is stored long before a wait is over."""
-        self.entries += self._noted
+        self._store_noted()
+        self.clock.advance(seconds)
+
+    def _store_noted(self) -> None:
+        self._stored_run.append(*self._noted)
         self._noted = []
-        self.now += seconds
+
+    def watched(self) -> bool:
+        """Tell that the test does, which finds it in `published`."""
+        return True
 
     def publish(self, text: str) -> None:
         """Collect live text."""
@@ -206,7 +222,7 @@ class MemoryJournal:
         self._seq += 1
         entry = replace(entry, seq=self._seq)
         self._newest[entry.key] = entry
-        self._stored[entry.key] = self.now
+        self._written_at[entry.key] = self.now
         return entry
 
     def _successor(self, entries: int | None, *, attempt: int) -> MemoryJournal:
@@ -218,8 +234,8 @@ class MemoryJournal:
             options=self.options,
             max_body_bytes=self._max_body_bytes,
         )
-        heir.now = self.now
-        heir._stored = {key: self._stored[key] for key in heir._newest}
+        heir.clock.advance(self.now)
+        heir._written_at = {key: self._written_at[key] for key in heir._newest}
         heir._replies = dict(self._replies)
         if attempt == self.attempt:
             heir.questions = dict(self.questions)

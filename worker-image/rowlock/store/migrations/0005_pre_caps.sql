@@ -67,7 +67,9 @@ BEGIN
     coalesce(
       (SELECT q.vft FROM rowlock.run_ready q
        WHERE q.pool_id = pool AND q.priority = level AND q.epoch = 0 ORDER BY q.vft LIMIT 1),
-      extract(epoch FROM rowlock.now() - '2025-01-01 00:00:00+00'::timestamptz)::float8 * 1000000));
+      -- One instant for the whole statement: by a clock that runs on, keys that come together would not take turns.
+      extract(epoch FROM statement_timestamp() - '2025-01-01 00:00:00+00'::timestamptz
+              + coalesce(nullif(current_setting('rowlock.clock_offset', true), ''), '0')::interval)::float8 * 1000000));
 END $$;
 
 -- The last place in line of a key in the backlog of its agent, where 1 is a step.
