@@ -38,7 +38,9 @@ def page() -> str:
 
 def calls(kind: type) -> Iterator[str]:
     """Yield a part for each public method."""
-    for name, method in vars(kind).items():
+    own = [c for c in kind.__mro__ if c.__module__.startswith("rowlock")]
+    methods = {name: method for c in reversed(own) for name, method in vars(c).items()}
+    for name, method in methods.items():
         if name.startswith("_") or not inspect.isfunction(method):
             continue
         yield f"### {kind.__name__}.{name}"

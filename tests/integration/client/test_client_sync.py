@@ -70,8 +70,8 @@ def test_the_twins_have_the_same_calls_with_the_same_documentation(twin: type, o
     def public(kind: type) -> dict[str, str | None]:
         return {
             name: inspect.getdoc(value)
-            for name, value in vars(kind).items()
-            if not name.startswith("_") and inspect.isfunction(value)
+            for name, value in inspect.getmembers(kind, inspect.isfunction)
+            if not name.startswith("_")
         }
 
     assert public(twin) == public(own)

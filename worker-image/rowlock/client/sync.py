@@ -25,7 +25,8 @@ from typing import (
 
 from rowlock.agents.function import AgentFunction
 from rowlock.agents.protocol import Agent
-from rowlock.client.client import Client, Questions
+from rowlock.client.client import Client
+from rowlock.client.deciding import Questions
 from rowlock.client.handle import RunHandle
 from rowlock.client.happenings import RunEvent
 from rowlock.client.wishes import PendingApproval

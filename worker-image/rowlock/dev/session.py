@@ -23,7 +23,7 @@ from rowlock.dev.target import Target
 from rowlock.engine.parent import hide_memory
 from rowlock.engine.trial import is_step
 from rowlock.errors import RowlockError
-from rowlock.settings import WorkerSettings
+from rowlock.settings import WorkerSettings, load
 from rowlock.states import Phase
 from rowlock.store import intake
 from rowlock.store.connection import Connection
@@ -106,8 +106,8 @@ class Session:
             run: RunHandle[Any] = await client.start(
                 self._target.entrypoint, self._target.value, pool=self._pool
             )
-            async with self._worker():
-                return await self._follow(client, run)
+            async with self._worker() as working:
+                return await self._follow(client, run, working)
 
     def _listen(self) -> None:
         loop = asyncio.get_running_loop()
@@ -122,20 +122,21 @@ class Session:
             await connection.close()
 
     @contextlib.asynccontextmanager
-    async def _worker(self) -> AsyncIterator[None]:
+    async def _worker(self) -> AsyncIterator[asyncio.Task[int]]:
         plan = TrialPlan(self._screen.say, crash_at=self._crash_at)
         supervisor = Supervisor(self._settings(), trial=plan)
         working = asyncio.create_task(supervisor.run())
         try:
-            yield
+            yield working
         finally:
             supervisor.leave()
             if self._interrupted.is_set():
                 supervisor.leave()
-            await working
+            await asyncio.wait({working})
 
     def _settings(self) -> WorkerSettings:
-        return WorkerSettings(
+        return load(
+            WorkerSettings,
             database_url=SecretStr(self._url),
             pool=self._pool,
             namespace=NAMESPACE,
@@ -148,16 +149,21 @@ class Session:
             log_level="WARNING",
         )
 
-    async def _follow(self, client: Client, run: RunHandle[Any]) -> Outcome:
+    async def _follow(
+        self, client: Client, run: RunHandle[Any], working: asyncio.Task[int]
+    ) -> Outcome:
         events: list[RunEvent] = []
         asker = Asker(client, self._screen, self._lines)
         following = asyncio.create_task(self._show(run, events, asker))
         stopping = asyncio.create_task(self._interrupted.wait())
-        await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        waits: set[asyncio.Task[Any]] = {following, stopping, working}
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if not following.done():
             following.cancel()
             await self._give_up(client, run)
+            if working.done():
+                working.result()
             raise Interrupted
         following.result()
         return await self._outcome(run, events)
