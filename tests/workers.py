@@ -39,16 +39,26 @@ AT_ONCE = timedelta(seconds=10)
 
 
 async def eventually(
-    probe: Callable[[], Awaitable[T | None]], what: str, within: float = WITHIN
+    probe: Callable[[], Awaitable[T | None]],
+    what: str,
+    within: float = WITHIN,
+    *,
+    said: Callable[[], str] = str,
 ) -> T:
-    """Ask `probe` until it answers something true; fail with `what` after `within` seconds."""
+    """Ask `probe` until it answers something true; fail with `what` after `within` seconds.
+
+    Parameters
+    ----------
+    said
+        Returns what else belongs into the failure, as of then.
+    """
     deadline = time.monotonic() + within
     while True:
         answer = await probe()
         if answer:
             return answer
         assert time.monotonic() < deadline, (
-            f"not within {within:g} s: {what}; last answer {answer!r}"
+            f"not within {within:g} s: {what}; last answer {answer!r}\n{said()}"
         )
         await asyncio.sleep(0.02)
 
@@ -179,6 +189,10 @@ class Bench:
 
         said = "\n".join(worker.log[-3000:] for worker in self.workers)
         return await eventually(look, f"the end of run {run}; the workers said:\n{said}", within)
+
+    def said(self) -> str:
+        """Return the last that each worker said."""
+        return "\n".join(worker.log[-6000:] for worker in self.workers)
 
     async def where(self, run: RunId) -> list[str]:
         """Say where a run stands, for a failed test's message."""

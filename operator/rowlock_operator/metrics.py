@@ -151,7 +151,14 @@ API_RATE = _row("api_rate_limit", "gauge", "Requests a second that a lane may ma
 POOL_REPLICAS = _row(
     "pool_replicas", "gauge", "Pods of a WorkerPool.", "namespace", "pool", "state"
 )
-POOL_RUNS = _row("pool_runs", "gauge", "Runs of a WorkerPool.", "namespace", "pool", "state")
+POOL_RUNS = _row(
+    "pool_runs",
+    "gauge",
+    "Runs of a WorkerPool: running, claimable (the quarantined among them), waiting.",
+    "namespace",
+    "pool",
+    "state",
+)
 POOL_OLDEST = _row(
     "pool_oldest_run_timestamp_seconds",
     "gauge",

@@ -40,7 +40,7 @@ class RunDefaults(BaseSettings):
     """How often the agent's code may be started."""
 
     max_takeovers: int = Field(default=5, ge=0, le=100)
-    """How often another worker may go on after one was lost."""
+    """How many losses of a worker may be put down to a run."""
 
     retry_backoff_seconds: int = Field(default=10, ge=0)
     """Seconds before the second attempt; doubled for each further one."""

@@ -20,6 +20,8 @@ SETTINGS = {
     "statement_timeout": 0, "lock_timeout": 0, "idle_timeout": 0,
 }  # fmt: skip
 
+QUARANTINE = {"quarantined": 0, "running": 0, "oldest": 0, "some": None}
+
 
 @pytest.mark.parametrize(
     ("judge", "row", "verdict", "says"),
@@ -31,8 +33,28 @@ SETTINGS = {
         (judgements.stuck_leases, {"stuck": 0, "abandoned": 0, "some": None}, "ok", "every lease"),
         (judgements.stuck_leases, {"stuck": 2, "abandoned": 0, "some": ["7"]}, "warn", "2 leases"),
         (judgements.stuck_leases, {"stuck": 2, "abandoned": 1, "some": ["7"]}, "fail", "7"),
-        (judgements.takeovers, {"repeated": 0, "some": None}, "ok", "no live run"),
+        (judgements.takeovers, {"repeated": 0, "some": None}, "ok", "nor a suspect"),
         (judgements.takeovers, {"repeated": 1, "some": ["7 (3 of 5)"]}, "warn", "7 (3 of 5)"),
+        (judgements.quarantine, QUARANTINE, "ok", "no run"),
+        (judgements.quarantine, QUARANTINE | {"quarantined": 1, "running": 1}, "warn", "1 of them"),
+        (
+            judgements.quarantine,
+            {"quarantined": 2, "running": 1, "oldest": 700, "some": ["7"]},
+            "warn",
+            "waits for 12 min: 7",
+        ),
+        (
+            judgements.quarantine,
+            {"quarantined": 2, "running": 0, "oldest": 599, "some": ["7"]},
+            "warn",
+            "0 of them",
+        ),
+        (
+            judgements.quarantine,
+            {"quarantined": 2, "running": 0, "oldest": 600, "some": ["7"]},
+            "fail",
+            "0 of them",
+        ),
         (judgements.workers, {"known": 3, "silent": 0, "some": None}, "ok", "3 workers beat"),
         (judgements.workers, {"known": 3, "silent": 1, "some": ["w"]}, "warn", "1 of 3"),
         (judgements.transactions, SESSIONS, "ok", "1 s"),

@@ -12,8 +12,9 @@ from rowlock.engine.board import BEAT_NS, LAG_US, TICK, Board
 from rowlock.engine.host import answer_seconds
 from rowlock.engine.pulse import PERIOD, Pulse
 from rowlock.engine.trust import Trust
+from rowlock.supervisor.burial import How, how_ended
 from rowlock.supervisor.child import child_environment
-from rowlock.supervisor.crew import How, how_ended, respawn_seconds
+from rowlock.supervisor.crew import respawn_seconds
 from rowlock.supervisor.plans import share
 from rowlock.supervisor.stalls import StallWatch
 
@@ -108,22 +109,25 @@ async def test_the_board_shows_ticks_and_lag_to_another_mapping_of_its_memory() 
 
 
 @pytest.mark.parametrize(
-    ("code", "stalled", "fenced", "dismissed", "how"),
+    ("code", "was", "how"),
     [
-        (0, False, False, False, How.LEFT),
-        (3, False, False, False, How.FENCED),
-        (-9, False, True, False, How.FENCED),
-        (-9, True, False, False, How.STALLED),
-        (-9, False, False, True, How.LEFT),
-        (-9, False, False, False, How.DIED),
-        (-11, False, False, False, How.DIED),
-        (1, False, False, False, How.DIED),
+        (0, {"told"}, How.LEFT),
+        (0, set(), How.DIED),
+        (3, set(), How.FENCED),
+        (-9, {"fenced"}, How.FENCED),
+        (-9, {"stalled"}, How.STALLED),
+        (-9, {"stalled", "told"}, How.STALLED),
+        (-9, {"told", "dismissed"}, How.LEFT),
+        (-9, {"told"}, How.DIED),
+        (-9, set(), How.DIED),
+        (-11, {"told"}, How.DIED),
+        (1, set(), How.DIED),
     ],
 )
-def test_how_a_process_ended(
-    code: int, stalled: bool, fenced: bool, dismissed: bool, how: How
-) -> None:
-    assert how_ended(code, stalled=stalled, fenced=fenced, dismissed=dismissed) is how
+def test_how_a_process_ended(code: int, was: set[str], how: How) -> None:
+    """Leaving with a good code is no leave where nobody asked for one."""
+    states = {name: name in was for name in ("stalled", "fenced", "told", "dismissed")}
+    assert how_ended(code, **states) is how
 
 
 def test_the_first_replacement_comes_at_once_and_later_ones_ever_later() -> None:

@@ -132,6 +132,20 @@ def states(status: dict[str, Any]) -> dict[str, str]:
             "TakeoverBackoff",
             "False/TakeoverBackoff",
         ),
+        (snap(quarantined=True), "Queued", "Quarantined", "False/Quarantined"),
+        (
+            snap(Place.BACKLOG, quarantined=True),
+            "Queued",
+            "ConcurrencyLimit",
+            "False/ConcurrencyLimit",
+        ),
+        (
+            snap(Place.TIMER, timer_reason=1, due_at=NOW, quarantined=True),
+            "Retrying",
+            "TakeoverBackoff",
+            "False/TakeoverBackoff",
+        ),
+        (leased(quarantined=True), "Running", "LeaseHeld", "True/LeaseHeld"),
         (leased(), "Running", "LeaseHeld", "True/LeaseHeld"),
         (leased(cancel_asked=True), "Running", "Cancelling", "True/Cancelling"),
         (snap(cancel_asked=True), "Queued", "Cancelling", "False/WaitingForWorker"),
@@ -207,6 +221,23 @@ def test_a_takeover_is_shown_and_stays() -> None:
     }
     ended = shown(final(epoch=2, takeovers=1, lifecycle=(moved(1),)), status)
     assert states(ended)["Resumed"] == "True/LeaseExpired"
+
+
+def test_a_takeover_says_how_many_of_them_count() -> None:
+    lost = moved(3, reason="WorkerDied", counted=1, blame="displaced")
+    status = shown(leased(epoch=4, takeovers=3, worker="worker-4", lifecycle=(lost,)))
+    assert status["takeovers"] == 3
+    [resumed] = [it for it in status["conditions"] if it["type"] == "Resumed"]
+    assert resumed["message"] == (
+        "takeover 3 (1 of 5 counted): from worker-3 to worker-4, resumed at step 14"
+    )
+
+
+def test_who_waits_to_go_on_alone_is_told_why() -> None:
+    [running] = [
+        it for it in shown(snap(quarantined=True))["conditions"] if it["type"] == "Running"
+    ]
+    assert "processes died that it may have killed" in running["message"]
 
 
 def test_a_takeover_that_nobody_went_on_with_yet_is_in_the_history_alone() -> None:
@@ -355,6 +386,16 @@ def change(kind: ChangeKind, seq: int = 10, epoch: int = 1, run: int = 77) -> Ch
             "RunTakenOver",
             "from worker-1 to worker-2, resumed at step 14, takeover 1 of 5: LeaseExpired",
             "worker-2",
+        ),
+        (
+            change(ChangeKind.TAKEN_OVER, epoch=3),
+            leased(epoch=3, lifecycle=(moved(2, reason="WorkerDied", counted=0),)),
+            "RunTakenOver",
+            (
+                "from worker-2 to worker-3, resumed at step 14, "
+                "takeover 2 (0 of 5 counted): WorkerDied"
+            ),
+            "worker-3",
         ),
         (
             change(ChangeKind.HANDED_OVER, epoch=2),

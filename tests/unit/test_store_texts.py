@@ -81,3 +81,20 @@ def test_each_transition_is_made_by_the_statements_that_the_table_of_states_name
     if source not in (None, Place.FINAL):  # a final stays
         assert f"rowlock.run_{source}" in re.findall(r"DELETE FROM (\S+)", STATEMENTS[name])
     assert f"rowlock.run_{target}" in re.findall(r"INSERT INTO (\S+)", STATEMENTS[name])
+
+
+#: What is put down to a run, and would be forgotten by a statement that leaves it out.
+BLAME = ["blamed", "suspected", "quarantined"]
+
+
+def test_what_moves_a_live_run_takes_along_what_is_put_down_to_it() -> None:
+    moves = re.compile(
+        r"INSERT INTO rowlock\.run_(?:ready|backlog|timer|parked|lease)\s*\((.*?)\)", re.S
+    )
+    found = [(name, columns) for name in STATEMENTS for columns in moves.findall(STATEMENTS[name])]
+    assert len(found) >= 14
+    forgetful = {
+        name for name, columns in found if not set(BLAME) <= set(re.findall(r"\w+", columns))
+    }
+    # A new run has nothing to forget, and one that somebody asked for again starts afresh.
+    assert forgetful == {"enqueue", "redrive"}

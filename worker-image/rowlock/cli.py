@@ -105,6 +105,9 @@ def worker(  # noqa: PLR0913, PLR0917  one parameter a flag
     executors: Annotated[
         int | None, typer.Option(help="Blocking tools at once, in each loop process.")
     ] = None,
+    quarantine_processes: Annotated[
+        int | None, typer.Option(help="Extra processes at most, for runs that go on alone.")
+    ] = None,
     lease_seconds: Annotated[
         float | None, typer.Option(help="For how long a silent worker keeps its runs.")
     ] = None,
@@ -147,6 +150,7 @@ def worker(  # noqa: PLR0913, PLR0917  one parameter a flag
             processes=processes,
             slots=slots,
             executors=executors,
+            quarantine_processes=quarantine_processes,
             lease_seconds=lease_seconds,
             renew_seconds=renew_seconds,
             stall_ceiling_seconds=stall_ceiling_seconds,

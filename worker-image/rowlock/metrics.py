@@ -19,7 +19,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from rowlock.states import FenceReason, ParkReason
+from rowlock.states import Blame, FenceReason, ParkReason
 
 Kind = Literal["counter", "gauge"]
 
@@ -176,6 +176,30 @@ MOVED_RUNS = _row(
     "counter",
     "Runs whose lease this worker ended for a lost one: requeued, delayed, failed, cancelled.",
     "how",
+)
+BLAMED_RUNS = _row(
+    "rowlock_runs_blamed_total",
+    "counter",
+    "The same runs by what is put down to them: blamed (counts towards maxTakeovers), "
+    "displaced (another run did it) or suspected (it or another one); none of a hand-over.",
+    "blame",
+    values=tuple(Blame),
+)
+QUARANTINED_RUNS = _row(
+    "rowlock_runs_quarantined_total", "counter", "Of these, those that go on alone."
+)
+QUARANTINE_STARTS = _row(
+    "rowlock_quarantine_starts_total",
+    "counter",
+    "Processes started for runs that go on alone: extra, lent (in the place of a loop process), "
+    "or failed (it ended before it held a run).",
+    "how",
+    values=("extra", "lent", "failed"),
+)
+QUARANTINE_PROCESSES = _row(
+    "rowlock_quarantine_processes",
+    "gauge",
+    "Processes for runs that go on alone, here and now; their label `process` begins with q.",
 )
 FENCED_WORKERS = _row(
     "rowlock_fenced_workers_total", "counter", "Workers this one fenced, by reason.", "reason"

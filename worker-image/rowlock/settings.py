@@ -48,6 +48,9 @@ class WorkerSettings(DatabaseSettings):
         started when it is first needed.
     executor_max_calls
         After so many calls an executor is replaced by a new one.
+    quarantine_processes
+        Extra processes at most, started when needed, for runs that may be what kills processes and
+        therefore go on alone. With 0, or where none can be started, a loop process is lent instead.
     lease_seconds
         For how long a silent worker keeps its runs; a lease must outlive three beats.
     renew_seconds
@@ -84,6 +87,7 @@ class WorkerSettings(DatabaseSettings):
     slots: int = Field(default=256, ge=1, le=4096)
     executors: int = Field(default=4, ge=1, le=64)
     executor_max_calls: int = Field(default=1000, ge=1)
+    quarantine_processes: int = Field(default=1, ge=0, le=64)
     lease_seconds: float = Field(default=15, gt=0, le=3600)
     renew_seconds: float = Field(default=5, gt=0, le=1200)
     stall_ceiling_seconds: float = Field(default=60, ge=1, le=3600)

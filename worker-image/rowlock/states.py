@@ -29,7 +29,7 @@ TRANSITIONS: dict[tuple[Place | None, Place], tuple[str, ...]] = {
     (None, Place.BACKLOG): ("enqueue",),
     (Place.BACKLOG, Place.READY): ("promote",),
     (Place.READY, Place.BACKLOG): ("hold_back",),
-    (Place.READY, Place.LEASE): ("claim",),
+    (Place.READY, Place.LEASE): ("claim", "claim_alone"),
     (Place.TIMER, Place.READY): ("wake_due",),
     (Place.TIMER, Place.BACKLOG): ("wake_due",),
     (Place.LEASE, Place.READY): ("move_leases", "release", "park"),
@@ -150,6 +150,18 @@ class FenceReason(StrEnum):
 
 
 @unique
+class Blame(StrEnum):
+    """What is put down to a run whose worker was lost (0006_pre_blame.sql judges)."""
+
+    #: The loss counts towards maxTakeovers.
+    BLAMED = "blamed"
+    #: Another run did it.
+    DISPLACED = "displaced"
+    #: It or another one: after two such deaths it is claimed alone.
+    SUSPECTED = "suspected"
+
+
+@unique
 class Outcome(StrEnum):
     """How good a succeeded run's result is."""
 
@@ -217,6 +229,7 @@ class WaitReason(StrEnum):
     CONCURRENCY_LIMIT = "ConcurrencyLimit"
     RETRY_BACKOFF = "RetryBackoff"
     TAKEOVER_BACKOFF = "TakeoverBackoff"
+    QUARANTINED = "Quarantined"
     AWAITING_APPROVAL = "AwaitingApproval"
     SUSPENDED = "Suspended"
     SLEEPING = "Sleeping"

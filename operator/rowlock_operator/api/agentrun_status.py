@@ -139,7 +139,7 @@ class AgentRunStatus(Part):
     """How often the agent's code has been started."""
 
     takeovers: Int32 | None = Field(default=None, ge=0)
-    """How often another worker went on after one was lost."""
+    """How often another worker went on after one was lost; maxTakeovers may count fewer."""
 
     redrive: Int32 | None = Field(default=None, ge=0)
     """The spec.redrive that this status answers."""

@@ -45,9 +45,9 @@ class RunLimits(Part):
     """
 
     max_takeovers: Int32 | None = Field(default=None, ge=0, le=100)
-    """How often another worker may go on after one was lost, then TakeoverLimitReached.
+    """How many losses of a worker may be put down to the run, then TakeoverLimitReached.
 
-    A hand-over from a draining worker does not count.
+    A loss that another run caused does not count, nor does a hand-over from a draining worker.
     """
 
     retry_backoff_seconds: Int32 | None = Field(default=None, ge=0, le=INT32_MAX)

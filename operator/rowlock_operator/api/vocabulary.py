@@ -43,6 +43,7 @@ WAIT_REASONS: Final[dict[WaitReason, str]] = {
     WaitReason.CONCURRENCY_LIMIT: "A limit of the Agent, in all or for the key, is reached.",
     WaitReason.RETRY_BACKOFF: "The last attempt failed; the next starts later.",
     WaitReason.TAKEOVER_BACKOFF: "Workers were lost with this run again and again.",
+    WaitReason.QUARANTINED: "Processes died that it may have killed: it goes on alone.",
     WaitReason.AWAITING_APPROVAL: "A person must decide first.",
     WaitReason.SUSPENDED: "It is held until somebody continues it.",
     WaitReason.SLEEPING: "It sleeps until a time, or between two tries far apart.",
@@ -56,7 +57,9 @@ FAILURE_REASONS: Final[dict[FailureReason, str]] = {
     FailureReason.INVALID_SPEC: "The operator cannot carry out the spec.",
     FailureReason.NON_DETERMINISTIC: "The code asked for another step than its history holds.",
     FailureReason.TOO_LARGE: "The input, a step's result or the result is larger than allowed.",
-    FailureReason.TAKEOVER_LIMIT_REACHED: "More workers were lost than maxTakeovers allows.",
+    FailureReason.TAKEOVER_LIMIT_REACHED: (
+        "More losses of workers are put down to the run than maxTakeovers allows."
+    ),
     FailureReason.QUEUE_DEADLINE_EXCEEDED: "It waited longer than queueDeadlineSeconds.",
     FailureReason.ACTIVE_DEADLINE_EXCEEDED: "It worked longer than activeDeadlineSeconds.",
     FailureReason.BUDGET_EXCEEDED: "It used more tokens or money than its budget.",

@@ -147,8 +147,7 @@ def _moved(change: Change, snapshot: RunSnapshot) -> tuple[str, str, str] | None
     note = f"from {move.from_worker} to {move.to_worker}, resumed at step {move.step}"
     if not taken:
         return "RunHandedOver", note, move.to_worker
-    count = f"takeover {move.takeovers} of {move.max_takeovers}"
-    return "RunTakenOver", f"{note}, {count}: {move.reason}", move.to_worker
+    return "RunTakenOver", f"{note}, {move.count}: {move.reason}", move.to_worker
 
 
 def _worker_of(epoch: int, snapshot: RunSnapshot) -> str:

@@ -81,7 +81,7 @@ def resumed(snapshot: RunSnapshot, takeover: Change | None) -> Condition:
     if takeover is None:
         return Condition(ConditionType.RESUMED, False, "NotTakenOver", at=snapshot.created_at)
     message = (
-        f"takeover {takeover.takeovers} of {takeover.max_takeovers}: "
+        f"{takeover.count}: "
         f"from {takeover.from_worker} to {takeover.to_worker}, resumed at step {takeover.step}"
     )
     return Condition(
@@ -98,6 +98,8 @@ def waits_for(snapshot: RunSnapshot) -> WaitReason:
     if snapshot.place is Place.TIMER:
         retry = snapshot.timer_reason == TimerReason.RETRY_BACKOFF
         return WaitReason.RETRY_BACKOFF if retry else WaitReason.TAKEOVER_BACKOFF
+    if snapshot.quarantined:
+        return WaitReason.QUARANTINED
     return WaitReason.WAITING_FOR_WORKER
 
 
@@ -123,6 +125,8 @@ def verdict(snapshot: RunSnapshot) -> str:
 def _waiting(snapshot: RunSnapshot) -> str:
     if snapshot.place is Place.BACKLOG:
         return "a limit of the Agent, in all or for the key, is reached"
+    if snapshot.quarantined and not snapshot.due_at:
+        return "processes died that it may have killed, so it goes on alone, in one of its own"
     if snapshot.due_at:
         return f"not before {snapshot.due_at:%Y-%m-%dT%H:%M:%SZ}"
     return ""

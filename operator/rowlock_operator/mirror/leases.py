@@ -29,6 +29,7 @@ class _Body(msgspec.Struct, frozen=True):
     step: int = 0
     takeovers: int = 0
     max_takeovers: int = 0
+    counted: int | None = None
     message: str = ""
 
 
@@ -44,6 +45,8 @@ class Change:
         Of the lease that ended.
     at
         When the new holder wrote it down: the run goes on from here.
+    counted
+        How many of the takeovers count towards `max_takeovers`.
     """
 
     kind: EventKind
@@ -59,7 +62,15 @@ class Change:
     step: int
     takeovers: int
     max_takeovers: int
+    counted: int
     message: str
+
+    @property
+    def count(self) -> str:
+        """Return in words how often the run was taken over, and how much of that counts."""
+        if self.counted == self.takeovers:
+            return f"takeover {self.takeovers} of {self.max_takeovers}"
+        return f"takeover {self.takeovers} ({self.counted} of {self.max_takeovers} counted)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,5 +170,6 @@ def _decoded(event: LifecycleEvent) -> Change:
         step=body.step,
         takeovers=body.takeovers,
         max_takeovers=body.max_takeovers,
+        counted=body.takeovers if body.counted is None else body.counted,
         message=body.message,
     )

@@ -146,6 +146,7 @@ class Pools:
         if row:
             self._metrics.show(m.POOL_RUNS, row.running, *name, "running")
             self._metrics.show(m.POOL_RUNS, row.claimable, *name, "claimable")
+            self._metrics.show(m.POOL_RUNS, row.quarantined, *name, "quarantined")
             self._metrics.show(m.POOL_RUNS, row.waiting, *name, "waiting")
             oldest = row.oldest_ready_at
             self._metrics.show(m.POOL_OLDEST, oldest.timestamp() if oldest else 0, *name)
@@ -157,7 +158,7 @@ class Pools:
         for name in self._measured - self._catalog.pools.keys():
             for state in ("desired", "ready"):
                 self._metrics.forget(m.POOL_REPLICAS, *name, state)
-            for state in ("running", "claimable", "waiting"):
+            for state in ("running", "claimable", "quarantined", "waiting"):
                 self._metrics.forget(m.POOL_RUNS, *name, state)
             self._metrics.forget(m.POOL_OLDEST, *name)
             self._measured.discard(name)

@@ -63,6 +63,14 @@ async def _taken_over(world: World) -> None:
     await world.lose(run, 3)
 
 
+async def _alone(world: World) -> None:
+    await world.worker()
+    await world.enqueue(1)
+    await world.sql(
+        "UPDATE rowlock.run_ready SET quarantined = true, ready_at = now() - interval '1 hour'"
+    )
+
+
 async def _no_worker(world: World) -> None:
     await world.enqueue(2)
     await world.sql("UPDATE rowlock.run_ready SET ready_at = now() - interval '1 hour'")
@@ -110,6 +118,7 @@ async def _crowded(world: World) -> None:
         ("leases", _stuck, "fail"),
         ("workers", _silent, "warn"),
         ("takeovers", _taken_over, "warn"),
+        ("quarantine", _alone, "fail"),
         ("queue", _no_worker, "fail"),
         ("changes", _unshown, "fail"),
         ("wishes", _wish, "fail"),

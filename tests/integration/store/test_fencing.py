@@ -42,7 +42,7 @@ async def test_first_loss_puts_the_run_back_at_once_with_its_story(
 ) -> None:
     worker, [run] = await world.running(linked=True, key="k", priority=4)
     fenced = await workers.fence(world.store, [worker], reason=reason)
-    assert fenced == Fenced((worker,), requeued=(run.run_id,))
+    assert fenced == Fenced((worker,), requeued=(run.run_id,), blamed=(run.run_id,))
     assert await world.changes(run.run_id) == [1, 2, 3]
     await world.sound()
     [again] = await world.claim(await world.worker())
@@ -72,7 +72,7 @@ async def test_second_loss_waits_five_seconds_give_or_take_half_and_doubles_up_t
     for losses in range(1, 10):
         worker = await world.worker()
         assert len(await world.claim(worker)) == len(runs)
-        fenced = await workers.fence(world.store, [worker], reason=FenceReason.WORKER_DIED)
+        fenced = await workers.fence(world.store, [worker], reason=FenceReason.LEASE_EXPIRED)
         assert len(fenced.delayed if losses > 1 else fenced.requeued) == len(runs)
         rows = await world.sql("SELECT due_at - ready_at AS wait, reason FROM rowlock.run_timer")
         waits[losses] = [row["wait"].total_seconds() for row in rows]
@@ -228,5 +228,5 @@ async def test_two_fencers_of_the_same_workers_take_turns(world: World) -> None:
 
 async def workers_fence_inside(world: World, worker: WorkerId) -> None:
     """Run the two statements of a fence in the caller's open transaction."""
-    await world.store.fetch("fence", [worker], "WorkerDied")
+    await world.store.fetch("fence", [worker], "WorkerDied", [None])
     await world.store.fetch("move_leases", [worker])

@@ -140,6 +140,8 @@ def arguments(today: list[int]) -> dict[str, list[Any]]:
         "backlog_heads": [1, 1000, ["a"], [0], [0], 5, 5],
         "promote": [1, today, True],
         "claim": [1, 1, 1, 64],
+        "claim_alone": [1, 1, 1],
+        "alone_waiting": [1],
         "unknown_leases": [1, today],
         "bodies": [today],
         "history": [today[0]],
@@ -150,7 +152,7 @@ def arguments(today: list[int]) -> dict[str, list[Any]]:
         "already_released": [today, [1] * n],
         "beat": [workers, *([1] * 8 for _ in range(3)), [False] * 8],
         "wishes": [workers],
-        "fence": [workers, "Stalled"],
+        "fence": [workers, "Stalled", workers],
         "workers_of_instance": ["pod-7/main", []],
         "workers_of_pods": [["uid-7"]],
         "move_leases": [workers],
@@ -223,6 +225,27 @@ async def test_claim_reads_no_more_rows_than_it_takes(raw: asyncpg.Connection) -
     plan = await explain(raw, "claim", "force_generic_plan", run=True)
     scans = [n for n in nodes(plan) if n.get("Index Name") == "run_ready_claim"]
     assert [scan["Actual Rows"] * scan["Actual Loops"] for scan in scans] == [64]
+    assert not [n for n in nodes(plan) if n["Node Type"] in ("Sort", "Incremental Sort")]
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "taken"),
+    [("claim", "run_ready_claim", 64), ("claim_alone", "run_ready_quarantine", 1)],
+)
+async def test_neither_claim_reads_a_row_of_the_other(
+    raw: asyncpg.Connection, name: str, index: str, taken: int
+) -> None:
+    """Whatever stands before its own in the order of the queue."""
+    await raw.execute("DELETE FROM rowlock.run_lease")
+    await raw.execute("UPDATE rowlock.worker SET quarantine = true WHERE worker_id = 1")
+    first = "<" if name == "claim" else ">="
+    await raw.execute(f"UPDATE rowlock.run_ready SET quarantined = true WHERE vft {first} 20000")  # noqa: S608
+    await raw.execute("UPDATE rowlock.run_ready SET priority = 9 WHERE vft < 20000")
+    plan = await explain(raw, name, "force_generic_plan", run=True)
+    lines = ("run_ready_claim", "run_ready_quarantine")
+    scans = [n for n in nodes(plan) if n.get("Index Name") in lines]
+    assert [n["Index Name"] for n in scans] == [index]
+    assert [n["Actual Rows"] * n["Actual Loops"] for n in scans] == [taken]
     assert not [n for n in nodes(plan) if n["Node Type"] in ("Sort", "Incremental Sort")]
 
 

@@ -33,7 +33,9 @@ async def test_worker_silent_for_its_own_lease_is_fenced_and_others_are_not(worl
     beating = await world.worker()
     await silence(world, 14, beating)
     await world.later(2)
-    assert await reap(world) == Reaped(False, Fenced((worker,), requeued=(run.run_id,)))
+    assert await reap(world) == Reaped(
+        False, Fenced((worker,), requeued=(run.run_id,), blamed=(run.run_id,))
+    )
     assert await workers.beat(
         world.store, [Beat(w, 1, 0, 0, False) for w in (worker, patient, beating)]
     ) == {patient, beating}

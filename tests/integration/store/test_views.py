@@ -74,7 +74,12 @@ BROKEN = {
     "UPDATE rowlock.run_event SET epoch = 9": "history of a later epoch than its own",
     "INSERT INTO rowlock.run_final (run_id, attempt, epoch, status, takeovers) "
     "SELECT run_id, 3, 1, 2, 0 FROM rowlock.run_lease": "misses the end of an earlier attempt",
-    "UPDATE rowlock.run_ready SET takeovers = 9": "has more takeovers than it may",
+    "UPDATE rowlock.run_ready SET blamed = 9": "is to blame for more losses than it may",
+    "UPDATE rowlock.run_lease SET quarantined = true": "is leased among others, but is to be alone",
+    "UPDATE rowlock.worker SET quarantine = true;"
+    "INSERT INTO rowlock.run_lease SELECT q.*, l.worker_id, 1, now() "
+    "FROM rowlock.run_ready q CROSS JOIN rowlock.run_lease l;"
+    "DELETE FROM rowlock.run_ready": "shares a process of quarantine",
     "UPDATE rowlock.run_object SET run_id = 1": "is linked to a custom resource but was never",
     "UPDATE rowlock.run_dedup SET run_id = 1": "holds an idempotency key but was never accepted",
     "UPDATE rowlock.agent SET max_running = 1": "its agent has more runs than its cap allows",

@@ -123,6 +123,7 @@ class World:
         pod: str | None = None,
         lease: float = 15.0,
         pool: PoolId | None = None,
+        quarantine: bool = False,
     ) -> WorkerId:
         number = next(self._numbers)
         new = NewWorker(
@@ -133,6 +134,7 @@ class World:
             "b1",
             lease,
             pod,
+            quarantine=quarantine,
         )
         return (await workers.register(self.store, [new]))[0]
 
@@ -168,13 +170,15 @@ class World:
         finals = [end(run) for run in runs]
         await work.finish(self.store, worker=worker, events=[], finals=finals)
 
-    async def lose(self, run: RunId, times: int) -> None:
-        """Let `times` workers die with this run, which nobody else competes for."""
+    async def lose(
+        self, run: RunId, times: int, *, reason: FenceReason = FenceReason.LEASE_EXPIRED
+    ) -> None:
+        """Let `times` workers be lost with this run, which nobody else competes for."""
         for _ in range(times):
             worker = await self.worker()
             claimed = await self.claim(worker)
             assert run in {c.run_id for c in claimed}
-            await workers.fence(self.store, [worker], reason=FenceReason.WORKER_DIED)
+            await workers.fence(self.store, [worker], reason=reason)
             await self.sql("UPDATE rowlock.run_timer SET due_at = rowlock.now()")
             await intake.wake_due(self.store)
 

@@ -106,8 +106,15 @@ CHECKS: Final = (
         "takeovers",
         "doctor_takeovers",
         judgements.takeovers,
-        "live runs that lost their worker twice or more",
+        "live runs to which two losses of a worker or more are put down, or may be",
         "look whether that run kills its worker: SELECT * FROM rowlock.repeat_takeovers",
+    ),
+    Check(
+        "quarantine",
+        "doctor_quarantine",
+        judgements.quarantine,
+        "runs that go on alone: warn; fail when none does and one waits for 10 min",
+        "see what their agents call (C extensions, memory); start a worker if none runs",
     ),
     Check(
         "queue",

@@ -53,8 +53,19 @@ def stuck_leases(row: Row) -> tuple[Verdict, str]:
 def takeovers(row: Row) -> tuple[Verdict, str]:
     """Judge `doctor_takeovers`."""
     if not row["repeated"]:
-        return Verdict.OK, "no live run lost its worker more than once"
-    return Verdict.WARN, f"{row['repeated']} runs lost their worker repeatedly: {_some(row)}"
+        return Verdict.OK, "no live run is to blame for more than one loss, nor a suspect"
+    return Verdict.WARN, f"{row['repeated']} runs may be what kills workers: {_some(row)}"
+
+
+def quarantine(row: Row) -> tuple[Verdict, str]:
+    """Judge `doctor_quarantine`: any worker of the pool starts a process within seconds."""
+    if not row["quarantined"]:
+        return Verdict.OK, "no run goes on alone"
+    says = f"{row['quarantined']} runs go on alone, {row['running']} of them now"
+    if row["oldest"]:
+        says += f", the oldest waits for {_seconds(row['oldest'])}: {_some(row)}"
+    stuck = row["running"] == 0 and row["oldest"] >= 600
+    return Verdict.FAIL if stuck else Verdict.WARN, says
 
 
 def workers(row: Row) -> tuple[Verdict, str]:

@@ -50,6 +50,8 @@ def lifecycle(carry: Carry, claimed: Claimed, *, to: str, steps: int) -> Lifecyc
         "step": steps,
         "takeovers": claimed.takeovers,
         "max_takeovers": claimed.max_takeovers,
+        "counted": claimed.blamed,
+        "blame": carry.blame,
         "message": carry.message,
     }
     return Lifecycle(EventKind(carry.event), _key(carry), msgspec.json.encode(body))
@@ -67,6 +69,8 @@ def announce(
         run=str(claimed.run_id),
         agent=agent,
         count=claimed.takeovers,
+        counted=claimed.blamed,
+        blame=carry.blame,
         reason=carry.reason,
         step=steps,
         to=to,

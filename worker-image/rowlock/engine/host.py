@@ -21,7 +21,9 @@ from rowlock.engine.executors import Executors
 from rowlock.engine.frames import Setup
 from rowlock.engine.loader import Loader
 from rowlock.engine.messages import EXIT_FENCED, EXIT_LEFT, Boot, Report
+from rowlock.engine.onloop import tasks_on
 from rowlock.engine.prepared import Prepared, Surroundings
+from rowlock.engine.probation import Probation
 from rowlock.engine.pulse import Pulse
 from rowlock.engine.runner import SWEEP_SECONDS, Runner
 from rowlock.engine.statements import ClaimerStatements, WriterStatements
@@ -92,6 +94,7 @@ class Host:
         self._loader = Loader(self._clock)
         self._executors = self._make_executors()
         self._runner = Runner(self._surroundings(trial), slots=boot.slots)
+        self._probation = Probation()
         self._capped: frozenset[AgentId] = frozenset()
         self._claimer: Claimer | None = None
         self._claiming: asyncio.Task[None]
@@ -165,9 +168,12 @@ class Host:
 
     async def run(self) -> int:
         """Host runs until told to leave; return the exit code."""
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(tasks_on(self._board.cells))
         try:
             return await self._host()
         finally:
+            loop.set_task_factory(None)
             self._executors.kill()
 
     async def _host(self) -> int:
@@ -222,9 +228,10 @@ class Host:
     def _make_claimer(self, connection: Connection) -> Claimer:
         worker, pool = WorkerId(self._boot.worker_id), PoolId(self._boot.pool_id)
         claimer = Claimer(
-            ClaimerStatements(connection, worker, pool),
+            ClaimerStatements(connection, worker, pool, self._boot.quarantine),
             self._runner,
-            lag=self._pulse.recent,
+            # Alone in its process, a run makes nobody late but itself.
+            lag=(lambda: 0.0) if self._boot.quarantine else self._pulse.recent,
             clock=self._clock,
             tally=self._tally,
             on_fenced=self.fenced,
@@ -240,6 +247,8 @@ class Host:
         while True:
             await self._clock.sleep(SWEEP_SECONDS)
             self._runner.sweep()
+            if self._probation.over(self._runner.claimed(), self._clock.monotonic()):
+                self.drain()
 
     async def _leave(self) -> int:
         if not self._fence.is_set():

@@ -34,6 +34,8 @@ class Boot(msgspec.Struct, frozen=True, tag=True):
         A step behind whose effect it dies, in a run that was not taken over yet.
     park_seconds
         A shorter wait of a run is spent in the process.
+    quarantine
+        It claims only runs that are to be alone, one at a time; it has one slot.
     """
 
     database_url: str
@@ -51,6 +53,12 @@ class Boot(msgspec.Struct, frozen=True, tag=True):
     watched: bool = False
     crash_at: str = ""
     park_seconds: float = 5.0
+    quarantine: bool = False
+
+    @property
+    def label(self) -> str:
+        """What metrics call it."""
+        return f"q{self.index}" if self.quarantine else str(self.index)
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):

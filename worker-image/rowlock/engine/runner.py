@@ -19,7 +19,7 @@ from rowlock.engine.hosted import HostedRun
 from rowlock.engine.lane import Leave, Release
 from rowlock.engine.prepared import Prepared, Surroundings
 from rowlock.states import FinalStatus, ParkReason
-from rowlock.store.types import AgentId, Final, RunId, Verdict
+from rowlock.store.types import AgentId, Claimed, Final, RunId, Verdict
 
 log = structlog.get_logger(__name__)
 
@@ -75,6 +75,10 @@ class Runner:
     def known(self) -> set[RunId]:
         """Return all runs that this process believes to hold."""
         return self._reserved | self._runs.keys()
+
+    def claimed(self) -> list[Claimed]:
+        """Return the runs that were started here, as they were claimed."""
+        return [run.claimed for run in self._runs.values()]
 
     def reserve(self, run_ids: Iterable[RunId]) -> None:
         """Keep slots for runs that are claimed and not read yet."""

@@ -65,9 +65,14 @@ class ClaimerStatements:
     connection: Connection
     worker: WorkerId
     pool: PoolId
+    quarantine: bool = False
 
     async def claim(self, *, token: int, limit: int) -> list[Claimed] | None:
-        """Lease up to `limit` runs."""
+        """Lease up to `limit` runs, or one in quarantine."""
+        if self.quarantine:
+            return await work.claim_alone(
+                self.connection, worker=self.worker, pool=self.pool, token=token
+            )
         return await work.claim(
             self.connection, worker=self.worker, pool=self.pool, token=token, limit=limit
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rowlock.store.connection import Connection
-from rowlock.store.types import RunId
+from rowlock.store.types import PoolId, RunId
 
 _BATCH: Final = 1000
 
@@ -39,6 +39,15 @@ async def expire_queued(conn: Connection) -> list[RunId]:
 async def wake_due(conn: Connection, limit: int = 500) -> int:
     """Put up to `limit` runs whose timer is due back into the queue; return how many."""
     return int((await conn.fetchone("wake_due", limit))["woken"])
+
+
+async def alone_waiting(conn: Connection, pool: PoolId) -> tuple[int, int]:
+    """Return how many quarantined runs wait (64 at most), and how many processes are free for them.
+
+    The second is 0 while nothing waits.
+    """
+    row = await conn.fetchone("alone_waiting", pool)
+    return row["waiting"], row["free"]
 
 
 async def ensure_partitions(conn: Connection, ahead: int = 7) -> int:

@@ -36,6 +36,8 @@ class Carry:
         A `FenceReason`, `Drained`, or a `FailureReason`.
     message
         The failure's message, for `ATTEMPT_FAILED`.
+    blame
+        A `Blame`, for `TAKEN_OVER`.
     """
 
     event: EventKind
@@ -46,6 +48,7 @@ class Carry:
     claimed_at: datetime
     at: datetime
     message: str = ""
+    blame: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,17 @@ class Enqueued:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """One run leased to this worker."""
+    """One run leased to this worker.
+
+    Parameters
+    ----------
+    blamed
+        How many of its takeovers count towards `max_takeovers`.
+    suspected
+        How many processes died that it may have killed.
+    probation_seconds
+        Of a quarantined run: how long it must live alone until it may be among others again.
+    """
 
     run_id: RunId
     epoch: int
@@ -119,6 +132,9 @@ class Claimed:
     claimed_at: datetime
     carry: tuple[Carry, ...] = ()
     cancelled: bool = False
+    blamed: int = 0
+    suspected: int = 0
+    probation_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +346,8 @@ class NewWorker:
         Same over restarts of one container (pod uid/container/process index) or laptop worker.
     name
         What people see: the pod's name, or host-pid.
+    quarantine
+        It claims only runs that are to be alone, one at a time.
     """
 
     pool_id: PoolId
@@ -340,6 +358,7 @@ class NewWorker:
     lease_seconds: float
     pod_uid: str | None = None
     node: str | None = None
+    quarantine: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,13 +384,25 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """What fencing moved."""
+    """What fencing moved: each run by what became of it, and again by what is put down to it.
+
+    Parameters
+    ----------
+    blamed, displaced, suspected
+        By `rowlock.states.Blame`; none of a hand-over.
+    quarantined
+        Those that are claimed alone from now on, or still.
+    """
 
     workers: tuple[WorkerId, ...] = ()
     requeued: tuple[RunId, ...] = ()
     delayed: tuple[RunId, ...] = ()
     failed: tuple[RunId, ...] = ()
     cancelled: tuple[RunId, ...] = ()
+    blamed: tuple[RunId, ...] = ()
+    displaced: tuple[RunId, ...] = ()
+    suspected: tuple[RunId, ...] = ()
+    quarantined: tuple[RunId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,6 +466,10 @@ class RunSnapshot:
         Where it stands; `Place.FINAL` only when the current attempt is final.
     revision
         Number of the newest change in it.
+    blamed
+        How many of the takeovers count towards `max_takeovers`.
+    quarantined
+        It is claimed alone, for processes died that it may have killed.
     worker
         Name of the worker that holds it, or held it last (final).
     started_at
@@ -467,6 +502,8 @@ class RunSnapshot:
     max_takeovers: int
     created_at: datetime
     agent_revision: str
+    blamed: int = 0
+    quarantined: bool = False
     ready_at: datetime | None = None
     claimed_at: datetime | None = None
     started_at: datetime | None = None
@@ -494,7 +531,13 @@ class RunSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PoolDemand:
-    """What one pool has to do and who does it: the scaler, the metric and KEDA read the same."""
+    """What one pool has to do and who does it: the scaler, the metric and KEDA read the same.
+
+    Parameters
+    ----------
+    quarantined
+        Of `claimable`, those that take no slot but a process of their own.
+    """
 
     pool_id: PoolId
     namespace: str
@@ -505,3 +548,4 @@ class PoolDemand:
     oldest_ready_at: datetime | None
     workers: int
     slots: int
+    quarantined: int = 0

@@ -53,6 +53,14 @@ async def claim(
     return _claimed(rows) if rows else None
 
 
+async def claim_alone(
+    conn: Connection, *, worker: WorkerId, pool: PoolId, token: int
+) -> list[Claimed] | None:
+    """Lease one quarantined run to a process of quarantine that holds none; else as `claim`."""
+    rows = await conn.fetch("claim_alone", worker, pool, token)
+    return _claimed(rows) if rows else None
+
+
 async def adopt(
     conn: Connection, *, worker: WorkerId, token: int, known: Collection[RunId]
 ) -> list[Claimed] | None:
@@ -154,7 +162,7 @@ def _claimed(rows: Sequence[asyncpg.Record]) -> list[Claimed]:
 
 
 def _one(row: asyncpg.Record) -> Claimed:
-    return Claimed(*(*row[:11], carries(row[11]), row[12]))
+    return Claimed(*(*row[:11], carries(row[11]), *row[12:]))
 
 
 def carries(stored: str | None) -> tuple[Carry, ...]:

@@ -7,7 +7,8 @@ would miss a lease whose claim commits while it runs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
@@ -19,7 +20,7 @@ from rowlock.store.connection import Connection
 from rowlock.store.types import Beat, Fenced, NewWorker, Reaped, RunId, Wish, WorkerId
 
 _NEW: Final = attrgetter(
-    "pool_id", "instance", "name", "pod_uid", "node", "pid", "build", "lease_seconds"
+    "pool_id", "instance", "name", "pod_uid", "node", "pid", "build", "lease_seconds", "quarantine"
 )
 _BEAT: Final = attrgetter("worker_id", "slots", "running", "lag_ms", "draining")
 #: Fewer pods than this may all be dead at once without a doubt about the database or the network.
@@ -48,15 +49,28 @@ async def wishes(conn: Connection, workers: Collection[WorkerId]) -> list[Wish]:
     return [Wish(RunId(r[0]), WorkerId(r[1]), WishKind(r[2]), r[3]) for r in rows]
 
 
-async def fence(conn: Connection, workers: Collection[WorkerId], *, reason: FenceReason) -> Fenced:
+async def fence(
+    conn: Connection,
+    workers: Collection[WorkerId],
+    *,
+    reason: FenceReason,
+    on_loop: Mapping[WorkerId, RunId] | None = None,
+) -> Fenced:
     """Fence workers that are known to be dead, and move their runs.
 
     It waits for whatever they are writing at this moment.
+
+    Parameters
+    ----------
+    on_loop
+        Whose code each one's event loop executed when it ended, where that is known.
     """
     if not workers:
         return Fenced()
+    seen = on_loop or {}
+    runs = [seen.get(worker) for worker in workers]
     async with conn.transaction():
-        rows = await conn.fetch("fence", list(workers), reason)
+        rows = await conn.fetch("fence", list(workers), reason, runs)
         moved = await conn.fetch("move_leases", list(workers))
     return _fenced([row[0] for row in rows], moved)
 
@@ -164,10 +178,12 @@ async def _listen(conn: Connection) -> Silence:
 
 
 def _fenced(workers: Sequence[int], moved: Sequence[asyncpg.Record]) -> Fenced:
-    fates: dict[str, list[RunId]] = {"requeued": [], "delayed": [], "failed": [], "cancelled": []}
+    found: defaultdict[str, list[RunId]] = defaultdict(list)
     for row in moved:
-        fates[row["fate"]].append(RunId(row["run_id"]))
+        said = (row["fate"], row["blame"], "quarantined" if row["quarantined"] else None)
+        for what in filter(None, said):
+            found[what].append(RunId(row["run_id"]))
     return Fenced(
         tuple(WorkerId(worker) for worker in workers),
-        **{fate: tuple(runs) for fate, runs in fates.items()},
+        **{what: tuple(runs) for what, runs in found.items()},
     )

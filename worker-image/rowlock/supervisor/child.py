@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from rowlock.engine import messages
 from rowlock.engine.board import DRAINING, LAG_US, RUN, RUNNING, SLOTS, TICK, Board
-from rowlock.engine.messages import LINE_LIMIT, Boot, FromLoop, ToLoop
+from rowlock.engine.messages import LINE_LIMIT, Boot, Drain, FromLoop, Stop, ToLoop
 from rowlock.store.types import Beat, WorkerId
 
 #: Variables that hold or hint at the way into the database.
@@ -56,6 +56,8 @@ class Child:
         self.fenced = False
         #: Killed by us at the end of a drain: what it held is handed over.
         self.dismissed = False
+        #: Told by us to leave; one that leaves unasked was ended by what it ran.
+        self.told = False
         self.started_at = time.monotonic()
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -112,6 +114,7 @@ class Child:
 
     def send(self, message: ToLoop) -> None:
         """Tell it something; a dead one hears nothing and that is fine."""
+        self.told = self.told or isinstance(message, Drain | Stop)
         if self._writer and not self._writer.is_closing():
             self._writer.write(messages.line(message))
 

@@ -10,26 +10,22 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum, unique
 
 import msgspec
 import structlog
 
-from rowlock import metrics
-from rowlock.engine.messages import EXIT_FENCED, EXIT_LEFT, Boot, Drain, Fence, FromLoop, Stop
+from rowlock.engine.messages import Boot, Drain, Fence, FromLoop, Stop
 from rowlock.engine.rounds import pause
 from rowlock.errors import StoreError
 from rowlock.metrics import Tally
-from rowlock.states import FenceReason
 from rowlock.store import workers
 from rowlock.store.connection import Connection
 from rowlock.store.types import NewWorker
+from rowlock.supervisor.burial import Burial, How, Life
 from rowlock.supervisor.child import Child
-from rowlock.supervisor.upkeep import note_fenced
 
 log = structlog.get_logger(__name__)
 
-_RETRY_SECONDS = 0.1
 #: A process that lived for so long was healthy: its end starts the backoff anew.
 _HEALTHY_SECONDS = 10.0
 _LONGEST_BACKOFF = 5.0
@@ -38,32 +34,6 @@ _FENCE_GRACE = 2.0
 #: After the drain time: for handing over what is left, then for burying what was killed.
 _STOP_SECONDS = 5.0
 _LAST_SECONDS = 5.0
-
-
-@unique
-class How(Enum):
-    """How a loop process ended."""
-
-    LEFT = "left"
-    FENCED = "fenced"
-    STALLED = "stalled"
-    DIED = "died"
-
-
-def how_ended(code: int, *, stalled: bool, fenced: bool, dismissed: bool) -> How:
-    """Decide how a process ended from its return code and from what its supervisor did to it."""
-    if fenced or code == EXIT_FENCED:
-        return How.FENCED
-    if stalled:
-        return How.STALLED
-    return How.LEFT if dismissed or code == EXIT_LEFT else How.DIED
-
-
-_FENCE_REASONS = {
-    How.LEFT: FenceReason.LEFT,
-    How.STALLED: FenceReason.STALLED,
-    How.DIED: FenceReason.WORKER_DIED,
-}
 
 
 def respawn_seconds(quick_ends: int) -> float:
@@ -103,12 +73,16 @@ class Crew:
         *,
         tally: Tally,
         on_report: Callable[[Child, FromLoop], None],
+        on_end: Callable[[Child], None] = lambda _: None,
     ) -> None:
         self._plans = plans
         self._connection = connection
-        self._tally = tally
+        self._burial = Burial(connection, tally=tally)
         self._on_report = on_report
-        self._living: dict[int, Child] = {}
+        self._on_end = on_end
+        self._hired: set[asyncio.Task[Life | None]] = set()
+        self._living: dict[object, Child] = {}
+        self._lent: dict[int, Plan] = {}
         self._keepers: list[asyncio.Task[None]] = []
         self._leaving = asyncio.Event()
 
@@ -126,19 +100,69 @@ class Crew:
     async def _keep(self, index: int, plan: Plan) -> None:
         quick_ends = 0
         while not self._leaving.is_set():
-            child = await self._start(plan)
-            if child is None:
+            life = await self._live(index, self._lent.get(index, plan))
+            if life is None:
                 await pause(self._leaving, 1.0)
                 continue
-            self._living[index] = child
-            if self._leaving.is_set():
-                child.send(Drain())
-            code = await child.exited
-            del self._living[index]
-            await self._bury(child, code)
-            lived = time.monotonic() - child.started_at
-            quick_ends = 0 if lived > _HEALTHY_SECONDS else quick_ends + 1
+            healthy = life.seconds > _HEALTHY_SECONDS or life.how is How.LEFT
+            quick_ends = 0 if healthy else quick_ends + 1
             await pause(self._leaving, respawn_seconds(quick_ends - 1))
+
+    async def _live(self, place: object, plan: Plan) -> Life | None:
+        """See one process from its start to its end; None if it could not be started."""
+        child = await self._start(plan)
+        if child is None:
+            return None
+        self._living[place] = child
+        if self._leaving.is_set():
+            child.send(Drain())
+        code = await child.exited
+        del self._living[place]
+        life = await self._burial.bury(child, code)
+        self._on_end(child)
+        return life
+
+    def hire(self, plan: Plan) -> asyncio.Task[Life | None]:
+        """Start one process beside the others; it is not replaced when it ends."""
+        life = asyncio.create_task(self._live(plan.worker.name, plan))
+        self._hired.add(life)
+        life.add_done_callback(self._hired.discard)
+        return life
+
+    def lend(self, index: int, plan: Plan, *, within: float) -> None:
+        """Let a process of `plan` stand in the place `index`, after what is there has drained.
+
+        Parameters
+        ----------
+        within
+            After so many seconds its runs are handed over where they stand.
+        """
+        self._lent[index] = plan
+        child = self._living.get(index)
+        if child is not None:
+            child.send(Drain())
+            asyncio.get_running_loop().call_later(within, child.send, Stop())
+
+    def take_back(self, index: int) -> None:
+        """Let an ordinary process stand in the place `index` again."""
+        self._lent.pop(index, None)
+        child = self._living.get(index)
+        if child is not None:
+            child.send(Drain())
+
+    @property
+    def last_place(self) -> int:
+        """The place of the last plan."""
+        return len(self._plans) - 1
+
+    @property
+    def lent(self) -> dict[int, Child | None]:
+        """The places that are lent, and who stands there, if anybody does at this moment."""
+        return {index: self._living.get(index) for index in self._lent}
+
+    def drain(self, child: Child) -> None:
+        """Let one process leave when its runs have reached a step boundary."""
+        child.send(Drain())
 
     async def _start(self, plan: Plan) -> Child | None:
         sent_ns = time.monotonic_ns()
@@ -154,40 +178,6 @@ class Crew:
         except Exception as error:  # nothing may end the keeping of a process
             log.error("A loop process cannot be started", exc_info=error)
         return None
-
-    async def _bury(self, child: Child, code: int) -> None:
-        """Give away what a process that has ended still holds, at once."""
-        child.kill_executors()
-        how = how_ended(code, stalled=child.stalled, fenced=child.fenced, dismissed=child.dismissed)
-        run = child.run_on_loop
-        self._tally.add(metrics.PROCESS_ENDS, how.value)
-        say = log.info if how is How.LEFT else log.warning
-        say(
-            "A loop process ended",
-            how=how.value,
-            code=code,
-            pid=child.process.pid,
-            worker=child.worker_id,
-            run_on_loop=str(run) if run else None,
-        )
-        await self._fence(child, how)
-        await child.close()
-
-    async def _fence(self, child: Child, how: How) -> None:
-        if how is How.FENCED:
-            return
-        reason = _FENCE_REASONS[how]
-        while True:
-            try:
-                if how is How.LEFT:
-                    await workers.leave(self._connection, child.worker_id)
-                    return
-                fenced = await workers.fence(self._connection, [child.worker_id], reason=reason)
-                note_fenced(fenced, reason=reason, tally=self._tally)
-                return
-            except Exception as error:  # whatever it is: unfenced, its runs wait for the lease
-                log.warning("An ended process cannot be fenced yet", error=str(error))
-                await asyncio.sleep(_RETRY_SECONDS)
 
     def fence(self, child: Child) -> None:
         """PostgreSQL refused its beat: it should leave by itself, and is killed if it does not."""
@@ -239,7 +229,7 @@ class Crew:
             child.send(message)
 
     async def _gone(self, seconds: float, *, unless: asyncio.Event | None = None) -> bool:
-        gone = asyncio.gather(*self._keepers)
+        gone = asyncio.gather(*self._keepers, *self._hired)
         waits: set[asyncio.Future[object]] = {asyncio.ensure_future(asyncio.shield(gone))}
         if unless is not None:
             waits.add(asyncio.ensure_future(unless.wait()))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from importlib.metadata import version
+
+import msgspec
 
 from rowlock.engine.messages import Boot
 from rowlock.settings import WorkerSettings
@@ -21,6 +24,28 @@ def make_plans(settings: WorkerSettings, pool: PoolId) -> list[Plan]:
     """Return one plan for each loop process."""
     shares = share(settings.slots, settings.processes)
     return [_plan(settings, pool, index, slots) for index, slots in enumerate(shares)]
+
+
+def quarantine_plans(settings: WorkerSettings, pool: PoolId) -> list[Plan]:
+    """Return one plan for each extra process of quarantine, at least one: for a lent place."""
+    return [
+        _alone(_plan(settings, pool, index, 1), settings)
+        for index in range(max(1, settings.quarantine_processes))
+    ]
+
+
+def _alone(plan: Plan, settings: WorkerSettings) -> Plan:
+    boot = msgspec.structs.replace(plan.boot, quarantine=True)
+    label = boot.label
+    return Plan(
+        dataclasses.replace(
+            plan.worker,
+            instance=f"{settings.instance_name}/{label}",
+            name=f"{settings.name}/{label}",
+            quarantine=True,
+        ),
+        msgspec.structs.replace(boot, name=f"{settings.name}/{label}"),
+    )
 
 
 def _plan(settings: WorkerSettings, pool: PoolId, index: int, slots: int) -> Plan:

@@ -29,10 +29,12 @@ from rowlock.store.connection import Connection
 from rowlock.store.nudges import CHANNEL
 from rowlock.supervisor.beats import Beater
 from rowlock.supervisor.child import Child
-from rowlock.supervisor.crew import Crew
+from rowlock.supervisor.crew import Crew, Plan
 from rowlock.supervisor.exposition import Pulse, serve
-from rowlock.supervisor.plans import make_plans
+from rowlock.supervisor.plans import make_plans, quarantine_plans
 from rowlock.supervisor.promotions import Promoter
+from rowlock.supervisor.quarantine import PERIOD as QUARANTINE_PERIOD
+from rowlock.supervisor.quarantine import Quarantine
 from rowlock.supervisor.stalls import PERIOD, StallWatch
 from rowlock.supervisor.trial import TrialPlan
 from rowlock.supervisor.upkeep import Upkeep, note_fenced
@@ -73,6 +75,7 @@ class Supervisor:
         self._connections: list[Connection] = []
         self._watch: StallWatch[Child] = StallWatch(settings.stall_ceiling_seconds)
         self._crew: Crew
+        self._quarantine: Quarantine
 
     async def run(self) -> int:
         """Work until SIGTERM or SIGINT; return the exit code.
@@ -147,15 +150,19 @@ class Supervisor:
 
     async def _start_crew(self, connection: Connection) -> None:
         settings = self._settings
-        pool = await intake.ensure_pool(
+        pool = self._pool = await intake.ensure_pool(
             connection, namespace=settings.namespace, name=settings.pool
         )
         fenced = await workers.fence_instance(connection, instance=settings.instance_name)
         note_fenced(fenced, reason="WorkerDied", tally=self._tally)
-        plans = make_plans(settings, pool)
-        if self._trial is not None:
-            plans = self._trial.applied_to(plans)
-        self._crew = Crew(plans, connection, tally=self._tally, on_report=self._on_report)
+        plans = self._tried(make_plans(settings, pool))
+        self._crew = Crew(
+            plans,
+            connection,
+            tally=self._tally,
+            on_report=self._on_report,
+            on_end=self._on_end,
+        )
         self._crew.start()
         log.info(
             "Worker started",
@@ -165,6 +172,9 @@ class Supervisor:
             slots=settings.slots,
         )
 
+    def _tried(self, plans: list[Plan]) -> list[Plan]:
+        return plans if self._trial is None else self._trial.applied_to(plans)
+
     def _duties(
         self, beats: Connection, control: Connection, upkeep: Connection, promoting: Connection
     ) -> list[asyncio.Task[None]]:
@@ -172,6 +182,15 @@ class Supervisor:
         self._beater = Beater(beats, clock=self._clock, tally=tally)
         self._wishes = WishPoller(control)
         self._promoter = Promoter(promoting, tally=tally)
+        self._quarantine = Quarantine(
+            self._tried(quarantine_plans(settings, self._pool)),
+            self._crew,
+            upkeep,
+            pool=self._pool,
+            most=settings.quarantine_processes,
+            drain_seconds=settings.drain_seconds,
+            tally=tally,
+        )
         rounds = self._rounds = Upkeep(
             upkeep, lease_seconds=settings.lease_seconds, clock=self._clock, tally=tally
         )
@@ -183,6 +202,7 @@ class Supervisor:
                 ("wishes", self._poll_wishes, lambda _: POLL_SECONDS),
                 ("promotions", self._promote, lambda _: self._promoter.pause()),
                 ("upkeep", rounds.run_once, lambda _: rounds.pause()),
+                ("quarantine", self._look_for_suspects, lambda _: QUARANTINE_PERIOD),
                 ("stalls", self._look_for_stalls, lambda _: PERIOD),
                 ("metrics", self._show_metrics, lambda _: 1.0),
             )
@@ -206,6 +226,10 @@ class Supervisor:
         for child in self._crew.living:
             child.send(Look())
 
+    async def _look_for_suspects(self) -> None:
+        if not self._drain.is_set():
+            await self._quarantine.run_once()
+
     async def _look_for_stalls(self) -> None:
         self._pulse.beat()
         for child in self._watch.stalled(self._crew.living, time.monotonic()):
@@ -215,8 +239,9 @@ class Supervisor:
         self._exporter.add(self._tally.take())
         if self._rounds.partition_days is not None:
             self._exporter.show(metrics.PARTITION_DAYS, self._rounds.partition_days)
+        self._exporter.show(metrics.QUARANTINE_PROCESSES, len(self._quarantine.processes))
         for child in self._crew.living:
-            self._exporter.show(metrics.BEAT_AGE, child.board.beat_age(), str(child.boot.index))
+            self._exporter.show(metrics.BEAT_AGE, child.board.beat_age(), child.boot.label)
 
     def _on_report(self, child: Child, report: FromLoop) -> None:
         if isinstance(report, Live):
@@ -225,4 +250,9 @@ class Supervisor:
             return
         self._exporter.add(report.counters)
         for name, value in report.gauges:
-            self._exporter.show(metrics.TABLE[name], value, str(child.boot.index))
+            self._exporter.show(metrics.TABLE[name], value, child.boot.label)
+
+    def _on_end(self, child: Child) -> None:
+        """Nobody may follow in its place: it holds nothing any more, and has no room."""
+        for gauge in (metrics.RUNNING, metrics.SLOTS):
+            self._exporter.show(gauge, 0, child.boot.label)

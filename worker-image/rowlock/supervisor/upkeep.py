@@ -17,6 +17,7 @@ from rowlock import metrics
 from rowlock.clock import Clock
 from rowlock.engine.rounds import Guard
 from rowlock.metrics import Tally
+from rowlock.states import Blame
 from rowlock.store import approvals, parking, queue, workers
 from rowlock.store.connection import Connection
 from rowlock.store.types import Fenced
@@ -25,6 +26,8 @@ log = structlog.get_logger(__name__)
 
 _ROUND_SECONDS = 1.0
 _PARTITION_SECONDS = 3600.0
+#: So many runs are named in a line of the log.
+_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,19 @@ def note_fenced(fenced: Fenced, *, reason: str, tally: Tally) -> None:
     for how, runs in moved.items():
         if runs:
             tally.add(metrics.MOVED_RUNS, how, by=runs)
+    for verdict in Blame:
+        if runs := getattr(fenced, verdict):
+            tally.add(metrics.BLAMED_RUNS, verdict, by=len(runs))
+    if fenced.quarantined:
+        tally.add(metrics.QUARANTINED_RUNS, by=len(fenced.quarantined))
     if fenced.workers:
         tally.add(metrics.FENCED_WORKERS, reason, by=len(fenced.workers))
     if fenced.workers or any(moved.values()):
-        log.warning("Workers are fenced", workers=list(fenced.workers), reason=reason, **moved)
+        log.warning(
+            "Workers are fenced",
+            workers=list(fenced.workers),
+            reason=reason,
+            blamed=[str(run) for run in fenced.blamed[:_NAMED]],
+            quarantined=len(fenced.quarantined),
+            **moved,
+        )

@@ -172,6 +172,10 @@ INSERT INTO rowlock.history_floor DEFAULT VALUES;
 -- `queue_deadline` holds until the first claim, `started_at` is that claim.
 -- `vft` is the place in line: in run_ready among all runs of the pool and priority, in run_backlog
 -- among those of the agent and priority (see 0005_pre_caps.sql).
+-- `takeovers` is how often another worker went on, whoever was to blame; `blamed` is how many of the losses are put down
+-- to this run, and the one that maxTakeovers bounds; `suspected` is how many processes died with it that it may have
+-- killed, and `quarantined` that it is claimed alone therefore. All that moves a run must take these along.
+-- (They stand where alignment would leave a hole, and so take no space.)
 
 CREATE TABLE rowlock.run_ready (
   run_id         bigint PRIMARY KEY,
@@ -185,6 +189,9 @@ CREATE TABLE rowlock.run_ready (
   attempt        smallint NOT NULL,
   takeovers      smallint NOT NULL,
   max_takeovers  smallint NOT NULL,
+  blamed         smallint NOT NULL DEFAULT 0,
+  suspected      smallint NOT NULL DEFAULT 0,
+  quarantined    boolean NOT NULL DEFAULT false,
   active_ms      bigint NOT NULL,
   queue_deadline timestamptz,
   linked         boolean NOT NULL,
@@ -193,10 +200,12 @@ CREATE TABLE rowlock.run_ready (
   ready_at       timestamptz NOT NULL,
   started_at     timestamptz
 );
-CREATE INDEX run_ready_claim ON rowlock.run_ready (pool_id, priority DESC, vft, run_id);
+-- Two lines: what any loop may claim, and what is claimed alone. Neither claim meets a row of the other.
+CREATE INDEX run_ready_claim ON rowlock.run_ready (pool_id, priority DESC, vft, run_id) WHERE NOT quarantined;
+CREATE INDEX run_ready_quarantine ON rowlock.run_ready (pool_id, priority DESC, vft, run_id) WHERE quarantined;
 CREATE INDEX run_ready_deadline ON rowlock.run_ready (queue_deadline) WHERE queue_deadline IS NOT NULL;
 
-CREATE TABLE rowlock.run_backlog (LIKE rowlock.run_ready, PRIMARY KEY (run_id));
+CREATE TABLE rowlock.run_backlog (LIKE rowlock.run_ready INCLUDING DEFAULTS, PRIMARY KEY (run_id));
 CREATE INDEX run_backlog_front ON rowlock.run_backlog (agent_id, priority DESC, vft, run_id);
 CREATE INDEX run_backlog_key ON rowlock.run_backlog (agent_id, coalesce(key, ''), priority DESC, vft, run_id);
 -- Those that ran before: no limit on starts holds them back.
@@ -205,7 +214,7 @@ CREATE INDEX run_backlog_again ON rowlock.run_backlog (agent_id, coalesce(key, '
 CREATE INDEX run_backlog_deadline ON rowlock.run_backlog (queue_deadline) WHERE queue_deadline IS NOT NULL;
 
 CREATE TABLE rowlock.run_timer (
-  LIKE rowlock.run_ready,
+  LIKE rowlock.run_ready INCLUDING DEFAULTS,
   due_at timestamptz NOT NULL,
   reason smallint NOT NULL,
   PRIMARY KEY (run_id)
@@ -214,7 +223,7 @@ CREATE INDEX run_timer_due ON rowlock.run_timer (due_at);
 CREATE INDEX run_timer_deadline ON rowlock.run_timer (queue_deadline) WHERE queue_deadline IS NOT NULL;
 
 CREATE TABLE rowlock.run_parked (
-  LIKE rowlock.run_ready,
+  LIKE rowlock.run_ready INCLUDING DEFAULTS,
   reasons text[] NOT NULL,
   wake_at timestamptz,
   PRIMARY KEY (run_id)
@@ -222,7 +231,7 @@ CREATE TABLE rowlock.run_parked (
 CREATE INDEX run_parked_wake ON rowlock.run_parked (wake_at) WHERE wake_at IS NOT NULL;
 
 CREATE TABLE rowlock.run_lease (
-  LIKE rowlock.run_ready,
+  LIKE rowlock.run_ready INCLUDING DEFAULTS,
   worker_id   bigint NOT NULL,
   claim_token bigint NOT NULL,
   claimed_at  timestamptz NOT NULL,
@@ -296,8 +305,13 @@ CREATE TABLE rowlock.worker (
   lease_seconds float8 NOT NULL CHECK (lease_seconds > 0),
   claim_floor   bigint NOT NULL DEFAULT 0,
   fenced_at     timestamptz,
-  fence_reason  text
+  fence_reason  text,
+  -- Holds one run at a time, one that may be what killed other processes.
+  quarantine    boolean NOT NULL DEFAULT false,
+  -- Whose code its event loop executed when it ended, as its supervisor saw; NULL where nobody knows.
+  run_on_loop   bigint
 );
+CREATE INDEX worker_quarantine ON rowlock.worker (pool_id) WHERE quarantine AND fenced_at IS NULL;
 CREATE INDEX worker_instance ON rowlock.worker (instance) WHERE fenced_at IS NULL;
 CREATE INDEX worker_pod ON rowlock.worker (pod_uid) WHERE fenced_at IS NULL AND pod_uid IS NOT NULL;
 

@@ -3,29 +3,34 @@
 -- Every live row with the name of its table.
 CREATE VIEW rowlock.run_live AS
 SELECT 'ready' AS place, q.run_id, q.pool_id, q.agent_id, q.key, q.epoch, q.attempt, q.takeovers, q.max_takeovers,
+       q.blamed, q.suspected, q.quarantined,
        q.linked, q.revision, q.carry, q.ready_at, q.started_at,
        NULL::bigint AS worker_id, NULL::timestamptz AS claimed_at, NULL::timestamptz AS due_at, NULL::smallint AS timer_reason
 FROM rowlock.run_ready q
 UNION ALL
 SELECT 'backlog', q.run_id, q.pool_id, q.agent_id, q.key, q.epoch, q.attempt, q.takeovers, q.max_takeovers,
+       q.blamed, q.suspected, q.quarantined,
        q.linked, q.revision, q.carry, q.ready_at, q.started_at, NULL, NULL, NULL, NULL
 FROM rowlock.run_backlog q
 UNION ALL
 SELECT 'timer', q.run_id, q.pool_id, q.agent_id, q.key, q.epoch, q.attempt, q.takeovers, q.max_takeovers,
+       q.blamed, q.suspected, q.quarantined,
        q.linked, q.revision, q.carry, q.ready_at, q.started_at, NULL, NULL, q.due_at, q.reason
 FROM rowlock.run_timer q
 UNION ALL
 SELECT 'parked', q.run_id, q.pool_id, q.agent_id, q.key, q.epoch, q.attempt, q.takeovers, q.max_takeovers,
+       q.blamed, q.suspected, q.quarantined,
        q.linked, q.revision, q.carry, q.ready_at, q.started_at, NULL, NULL, q.wake_at, NULL
 FROM rowlock.run_parked q
 UNION ALL
 SELECT 'lease', q.run_id, q.pool_id, q.agent_id, q.key, q.epoch, q.attempt, q.takeovers, q.max_takeovers,
+       q.blamed, q.suspected, q.quarantined,
        q.linked, q.revision, q.carry, q.ready_at, q.started_at, q.worker_id, q.claimed_at, NULL, NULL
 FROM rowlock.run_lease q;
 
 -- Live workers and the end of what their last beat, or a grant of the reaper, gave them.
 CREATE VIEW rowlock.worker_live AS
-SELECT w.worker_id, w.pool_id, w.name, w.node, w.lease_seconds, w.started_at,
+SELECT w.worker_id, w.pool_id, w.name, w.node, w.lease_seconds, w.started_at, w.quarantine,
        coalesce(w.pod_uid, split_part(w.instance, '/', 1)) AS pod,
        b.beat_at, b.slots, b.running, b.lag_ms, b.draining,
        greatest(b.beat_at, r.granted_at) + w.lease_seconds * interval '1 second' AS lease_until
@@ -68,18 +73,21 @@ LEFT JOIN rowlock.worker_beat b ON b.worker_id = l.worker_id
 LEFT JOIN rowlock.worker_live v ON v.worker_id = l.worker_id
 WHERE v.worker_id IS NULL OR v.lease_until < rowlock.now();
 
--- Runs that lost their worker more than once: look here for one that kills its worker.
+-- Runs to which more than one loss of a worker is put down, or may be: look here for one that kills its worker.
 CREATE VIEW rowlock.repeat_takeovers AS
-SELECT l.run_id, o.namespace, o.name, a.name AS agent, l.place, l.takeovers, l.max_takeovers, l.due_at,
+SELECT l.run_id, o.namespace, o.name, a.name AS agent, l.place, l.takeovers, l.max_takeovers,
+       l.blamed, l.suspected, l.quarantined, l.due_at,
        w.name AS worker, l.carry -> -1 ->> 'worker' AS lost_worker, l.carry -> -1 ->> 'reason' AS lost_reason
 FROM rowlock.run_live l
 JOIN rowlock.agent a ON a.agent_id = l.agent_id
 LEFT JOIN rowlock.run_object o ON o.run_id = l.run_id
 LEFT JOIN rowlock.worker w ON w.worker_id = l.worker_id
-WHERE l.takeovers >= 2;
+WHERE l.blamed >= 2 OR l.suspected >= 2;
 
 -- One row a pool, zeros where there is nothing: the scaler, the metric and KEDA read the same.
 -- `claimable` is what a free slot could take now; `waiting` leaves out parked runs, which wait for a person.
+-- `quarantined` are those of the claimable that need no slot but a process of their own, which any worker can start.
+-- Such processes are no capacity: they count neither as workers nor with their slot.
 CREATE VIEW rowlock.pool_demand AS
 SELECT p.pool_id, p.namespace, p.name,
        coalesce(l.running, 0) AS running,
@@ -87,15 +95,18 @@ SELECT p.pool_id, p.namespace, p.name,
        coalesce(b.waiting, 0) + coalesce(t.waiting, 0) AS waiting,
        q.oldest_ready_at,
        coalesce(w.workers, 0) AS workers,
-       coalesce(w.slots, 0) AS slots
+       coalesce(w.slots, 0) AS slots,
+       coalesce(q.quarantined, 0) AS quarantined
 FROM rowlock.pool p
 LEFT JOIN (SELECT pool_id, count(*) AS running FROM rowlock.run_lease GROUP BY pool_id) l USING (pool_id)
-LEFT JOIN (SELECT pool_id, count(*) AS claimable, min(ready_at) AS oldest_ready_at
+LEFT JOIN (SELECT pool_id, count(*) AS claimable, min(ready_at) AS oldest_ready_at,
+                  count(*) FILTER (WHERE quarantined) AS quarantined
            FROM rowlock.run_ready GROUP BY pool_id) q USING (pool_id)
 LEFT JOIN (SELECT pool_id, count(*) AS waiting FROM rowlock.run_backlog GROUP BY pool_id) b USING (pool_id)
 LEFT JOIN (SELECT pool_id, count(*) AS waiting FROM rowlock.run_timer GROUP BY pool_id) t USING (pool_id)
 LEFT JOIN (SELECT pool_id, count(*) AS workers, coalesce(sum(slots) FILTER (WHERE NOT draining), 0) AS slots
-           FROM rowlock.worker_live WHERE lease_until >= rowlock.now() GROUP BY pool_id) w USING (pool_id);
+           FROM rowlock.worker_live WHERE lease_until >= rowlock.now() AND NOT quarantine
+           GROUP BY pool_id) w USING (pool_id);
 
 -- What must never be: each row names a broken invariant and its run. Reads everything.
 CREATE VIEW rowlock.violations AS
@@ -137,8 +148,15 @@ UNION ALL
 SELECT 'misses the end of an earlier attempt', f.run_id
 FROM rowlock.run_final f GROUP BY f.run_id HAVING count(*) <> max(f.attempt)
 UNION ALL
-SELECT 'has more takeovers than it may', l.run_id
-FROM rowlock.run_live l WHERE l.takeovers > l.max_takeovers
+SELECT 'is to blame for more losses than it may', l.run_id
+FROM rowlock.run_live l WHERE l.blamed > l.max_takeovers
+UNION ALL
+SELECT 'is leased among others, but is to be alone', l.run_id
+FROM rowlock.run_lease l JOIN rowlock.worker w USING (worker_id) WHERE l.quarantined AND NOT w.quarantine
+UNION ALL
+SELECT 'shares a process of quarantine', l.run_id
+FROM rowlock.run_lease l JOIN rowlock.worker w USING (worker_id)
+WHERE w.quarantine AND (SELECT count(*) FROM rowlock.run_lease o WHERE o.worker_id = l.worker_id) > 1
 UNION ALL
 SELECT 'may be claimed, but its agent has more runs than its cap allows', q.run_id
 FROM rowlock.run_ready q

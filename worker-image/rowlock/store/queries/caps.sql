@@ -116,9 +116,11 @@ WITH moved AS (
   FROM numbered n
 ), queued AS (
   INSERT INTO rowlock.run_ready (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                 max_takeovers, active_ms, queue_deadline, linked, revision, carry, ready_at, started_at)
+                                 max_takeovers, blamed, suspected, quarantined,
+                                 active_ms, queue_deadline, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, place, epoch, attempt, takeovers,
-         max_takeovers, active_ms, queue_deadline, linked, next_revision, carry, rowlock.now(), started_at
+         max_takeovers, blamed, suspected, quarantined,
+         active_ms, queue_deadline, linked, next_revision, carry, rowlock.now(), started_at
   FROM lined_up
 ), reserved AS (
   INSERT INTO rowlock.run_start (run_id, agent_id, key)
@@ -172,9 +174,11 @@ WITH moved AS (
   LEFT JOIN line l ON coalesce(l.key, '') = coalesce(n.key, '') AND l.priority = n.priority
 ), held_back AS (
   INSERT INTO rowlock.run_backlog (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                   max_takeovers, active_ms, queue_deadline, linked, revision, carry, ready_at, started_at)
+                                   max_takeovers, blamed, suspected, quarantined,
+                                   active_ms, queue_deadline, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, place, epoch, attempt, takeovers,
-         max_takeovers, active_ms, queue_deadline, linked, next_revision, carry, rowlock.now(), started_at
+         max_takeovers, blamed, suspected, quarantined,
+         active_ms, queue_deadline, linked, next_revision, carry, rowlock.now(), started_at
   FROM lined_up
 ), unreserved AS (
   DELETE FROM rowlock.run_start s WHERE s.run_id = ANY(ARRAY(SELECT run_id FROM moved)) AND s.started_at IS NULL

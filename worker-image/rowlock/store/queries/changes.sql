@@ -14,6 +14,7 @@ SELECT o.run_id, o.cluster, o.uid, o.namespace, o.name, o.generation,
        coalesce(l.place, 'final') AS place, coalesce(l.revision, f.revision, 0) AS revision,
        coalesce(l.epoch, f.epoch, 0) AS epoch, coalesce(l.attempt, f.attempt, 1) AS attempt,
        coalesce(l.takeovers, f.takeovers, 0) AS takeovers, coalesce(l.max_takeovers, 0) AS max_takeovers,
+       coalesce(l.blamed, 0) AS blamed, coalesce(l.quarantined, false) AS quarantined,
        r.created_at, v.digest AS agent_revision, l.ready_at, coalesce(l.claimed_at, f.claimed_at) AS claimed_at,
        coalesce(l.started_at, f.started_at) AS started_at, l.due_at, l.timer_reason,
        coalesce(w.name, f.worker, f.carry -> -1 ->> 'worker') AS worker,
@@ -89,7 +90,7 @@ DELETE FROM rowlock.run_object WHERE run_id = ANY($1::bigint[]);
 
 -- name: pool_demand
 -- Read what every pool has to do and who does it.
-SELECT pool_id, namespace, name, running, claimable, waiting, oldest_ready_at, workers, slots
+SELECT pool_id, namespace, name, running, claimable, waiting, oldest_ready_at, workers, slots, quarantined
 FROM rowlock.pool_demand ORDER BY pool_id;
 
 -- name: violations

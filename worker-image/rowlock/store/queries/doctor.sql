@@ -14,11 +14,18 @@ SELECT count(*) AS stuck,
 FROM rowlock.stuck_leases s LEFT JOIN rowlock.worker w ON w.worker_id = s.worker_id;
 
 -- name: doctor_takeovers
--- Read how many live runs lost their worker more than once, the most losses, and some of the runs.
-SELECT count(*) AS repeated, coalesce(max(t.takeovers), 0) AS most,
-       (array_agg(t.run_id::text || ' (' || t.takeovers || ' of ' || t.max_takeovers || ')'
-                  ORDER BY t.takeovers DESC, t.run_id))[1:3] AS some
+-- Read to how many live runs more than one loss is put down, or may be, the most losses that count, and some of the runs.
+SELECT count(*) AS repeated, coalesce(max(t.blamed), 0) AS most,
+       (array_agg(t.run_id::text || ' (' || t.blamed || ' of ' || t.max_takeovers || ')'
+                  ORDER BY t.blamed DESC, t.suspected DESC, t.run_id))[1:3] AS some
 FROM rowlock.repeat_takeovers t;
+
+-- name: doctor_quarantine
+-- Read how many runs are to go on alone, how many of them do, for how long the oldest waits, and some that wait.
+SELECT count(*) AS quarantined, count(*) FILTER (WHERE l.place = 'lease') AS running,
+       coalesce(extract(epoch FROM rowlock.now() - min(l.ready_at) FILTER (WHERE l.place = 'ready'))::float8, 0) AS oldest,
+       (array_agg(l.run_id::text ORDER BY l.ready_at) FILTER (WHERE l.place = 'ready'))[1:3] AS some
+FROM rowlock.run_live l WHERE l.quarantined;
 
 -- name: doctor_workers
 -- Read how many workers are known, how many are silent for longer than their lease, and some of them.

@@ -16,17 +16,19 @@ WITH clock AS MATERIALIZED (
   WHERE w.worker_id = $1::bigint AND w.fenced_at IS NULL FOR SHARE
 ), picked AS (
   SELECT q.run_id FROM rowlock.run_ready q
-  WHERE q.pool_id = $2::int AND (SELECT may_claim FROM me)
+  WHERE q.pool_id = $2::int AND NOT q.quarantined AND (SELECT may_claim FROM me)
   ORDER BY q.priority DESC, q.vft, q.run_id LIMIT $4::int FOR UPDATE SKIP LOCKED
 ), taken AS (
   DELETE FROM rowlock.run_ready q WHERE q.run_id = ANY(ARRAY(SELECT run_id FROM picked))
   RETURNING q.*, CASE WHEN q.linked THEN nextval('rowlock.revision_seq') ELSE 0 END AS next_revision
 ), leased AS (
   INSERT INTO rowlock.run_lease (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                 max_takeovers, active_ms, linked, revision, carry, ready_at, started_at,
+                                 max_takeovers, blamed, suspected, quarantined,
+                                 active_ms, linked, revision, carry, ready_at, started_at,
                                  worker_id, claim_token, claimed_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch + 1, attempt, takeovers,
-         max_takeovers, active_ms, linked, next_revision, carry, ready_at, coalesce(started_at, c.now),
+         max_takeovers, blamed, suspected, quarantined,
+         active_ms, linked, next_revision, carry, ready_at, coalesce(started_at, c.now),
          $1::bigint, $3::bigint, c.now
   FROM taken CROSS JOIN clock c
   RETURNING *
@@ -36,7 +38,8 @@ WITH clock AS MATERIALIZED (
 )
 SELECT l.run_id, l.epoch, l.attempt, l.agent_id, l.revision_id, l.key, l.takeovers, l.max_takeovers, l.active_ms,
        l.linked, l.claimed_at, l.carry,
-       (SELECT true FROM rowlock.wish w WHERE w.run_id = l.run_id AND w.kind = 1 /* CANCEL */) IS TRUE AS cancelled
+       (SELECT true FROM rowlock.wish w WHERE w.run_id = l.run_id AND w.kind = 1 /* CANCEL */) IS TRUE AS cancelled,
+       l.blamed, l.suspected
 FROM me LEFT JOIN leased l ON true;
 
 -- name: nudge
@@ -53,7 +56,9 @@ RETURNING worker_id;
 -- Read the leases of worker $1 that are not among $2.
 SELECT l.run_id, l.epoch, l.attempt, l.agent_id, l.revision_id, l.key, l.takeovers, l.max_takeovers, l.active_ms,
        l.linked, l.claimed_at, l.carry,
-       (SELECT true FROM rowlock.wish w WHERE w.run_id = l.run_id AND w.kind = 1 /* CANCEL */) IS TRUE AS cancelled
+       (SELECT true FROM rowlock.wish w WHERE w.run_id = l.run_id AND w.kind = 1 /* CANCEL */) IS TRUE AS cancelled,
+       l.blamed, l.suspected,
+       CASE WHEN l.quarantined THEN extract(epoch FROM rowlock.probation(l.suspected))::float8 END AS probation_seconds
 FROM rowlock.run_lease l
 WHERE l.worker_id = $1::bigint AND l.run_id <> ALL($2::bigint[]);
 
@@ -179,9 +184,11 @@ WITH clock AS MATERIALIZED (
   ON CONFLICT (run_id, attempt) DO NOTHING
 ), again AS (
   INSERT INTO rowlock.run_timer (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                 max_takeovers, active_ms, linked, revision, carry, ready_at, started_at, due_at, reason)
+                                 max_takeovers, blamed, suspected, quarantined,
+                                 active_ms, linked, revision, carry, ready_at, started_at, due_at, reason)
   SELECT e.run_id, e.pool_id, e.agent_id, e.revision_id, e.key, e.priority, e.vft, e.epoch, e.attempt + 1, e.takeovers,
-         e.max_takeovers, e.used_ms, e.linked, e.next_revision, e.next_carry,
+         e.max_takeovers, e.blamed, e.suspected, e.quarantined,
+         e.used_ms, e.linked, e.next_revision, e.next_carry,
          e.now, e.started_at, e.now + e.retry_in * interval '1 second', 2 /* RETRY_BACKOFF */
   FROM ended e WHERE e.retried
 ), changed AS (
@@ -207,10 +214,11 @@ WHERE (SELECT true FROM rowlock.run_final f
 -- name: release
 -- Give runs $2 that worker $1 holds at epochs $3 back to the queue, active for $4 milliseconds in all.
 -- Under a cap they go to the backlog. A wish to cancel ends the run instead.
+-- One that has lived through its time alone is cleared: any loop may claim it again.
 WITH clock AS MATERIALIZED (
   SELECT rowlock.now() AS now
 ), me AS MATERIALIZED (
-  SELECT w.worker_id, w.name FROM rowlock.worker w WHERE w.worker_id = $1::bigint AND w.fenced_at IS NULL FOR SHARE
+  SELECT w.worker_id, w.name, w.quarantine FROM rowlock.worker w WHERE w.worker_id = $1::bigint AND w.fenced_at IS NULL FOR SHARE
 ), asked AS MATERIALIZED (
   SELECT * FROM unnest($2::bigint[], $3::int[], $4::bigint[]) AS a(run_id, epoch, used_ms)
 ), own AS MATERIALIZED (
@@ -226,6 +234,7 @@ WITH clock AS MATERIALIZED (
 ), moved AS MATERIALIZED (
   SELECT g.*, a.used_ms, m.name AS worker, c.now,
          coalesce(k.hold_all OR (k.hold_keys AND g.key IS NOT NULL), false) AS held,
+         g.quarantined AND NOT (m.quarantine AND c.now >= g.claimed_at + rowlock.probation(g.suspected)) AS stays_alone,
          CASE WHEN g.linked THEN nextval('rowlock.revision_seq') ELSE 0 END AS next_revision,
          rowlock.carry_on(g.run_id, g.epoch, g.carry, jsonb_build_object(
            'event', 65 /* HANDED_OVER */, 'epoch', g.epoch, 'attempt', g.attempt, 'worker', m.name,
@@ -233,16 +242,20 @@ WITH clock AS MATERIALIZED (
   FROM gone g JOIN asked a USING (run_id, epoch) CROSS JOIN me m CROSS JOIN clock c LEFT JOIN caps k USING (agent_id)
 ), queued AS (
   INSERT INTO rowlock.run_ready (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                 max_takeovers, active_ms, linked, revision, carry, ready_at, started_at)
+                                 max_takeovers, blamed, suspected, quarantined,
+                                 active_ms, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-         max_takeovers, used_ms, linked, next_revision, next_carry, now, started_at
+         max_takeovers, blamed, suspected, stays_alone,
+         used_ms, linked, next_revision, next_carry, now, started_at
   FROM moved WHERE cancelled IS NULL AND NOT held
 ), held_back AS (
   -- What ran before is the first of its key.
   INSERT INTO rowlock.run_backlog (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                   max_takeovers, active_ms, linked, revision, carry, ready_at, started_at)
+                                   max_takeovers, blamed, suspected, quarantined,
+                                   active_ms, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, '-infinity', epoch, attempt, takeovers,
-         max_takeovers, used_ms, linked, next_revision, next_carry, now, started_at
+         max_takeovers, blamed, suspected, stays_alone,
+         used_ms, linked, next_revision, next_carry, now, started_at
   FROM moved WHERE cancelled IS NULL AND held
 ), finals AS (
   INSERT INTO rowlock.run_final (run_id, attempt, epoch, status, reason, message, worker_id, worker, takeovers,

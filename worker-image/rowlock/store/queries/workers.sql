@@ -3,13 +3,14 @@
 -- and keeps new ones out; `move_leases` must see what those writes left, so it needs a newer snapshot.
 
 -- name: register
--- Register one process for each place of the columns $1..$8.
+-- Register one process for each place of the columns $1..$9.
 WITH asked AS (
-  SELECT * FROM unnest($1::int[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[], $8::float8[])
-    WITH ORDINALITY AS u(pool_id, instance, name, pod_uid, node, pid, build, lease_seconds, place)
+  SELECT * FROM unnest($1::int[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[], $8::float8[],
+                       $9::boolean[])
+    WITH ORDINALITY AS u(pool_id, instance, name, pod_uid, node, pid, build, lease_seconds, quarantine, place)
 ), made AS (
-  INSERT INTO rowlock.worker (pool_id, instance, name, pod_uid, node, pid, build, lease_seconds)
-  SELECT pool_id, instance, name, pod_uid, node, pid, build, lease_seconds FROM asked ORDER BY place
+  INSERT INTO rowlock.worker (pool_id, instance, name, pod_uid, node, pid, build, lease_seconds, quarantine)
+  SELECT pool_id, instance, name, pod_uid, node, pid, build, lease_seconds, quarantine FROM asked ORDER BY place
   RETURNING worker_id
 ), beating AS (
   INSERT INTO rowlock.worker_beat (worker_id, beat_at, slots, running, lag_ms, draining)
@@ -37,13 +38,14 @@ FROM rowlock.wish w JOIN rowlock.run_lease l ON l.run_id = w.run_id
 WHERE l.worker_id = ANY($1::bigint[]);
 
 -- name: fence
--- Fence workers $1 for reason $2, waiting for what they are writing now.
+-- Fence workers $1 for reason $2, waiting for what they are writing now; runs $3 were on their loops, NULL for unknown.
 WITH doomed AS (
   SELECT worker_id FROM rowlock.worker WHERE worker_id = ANY($1::bigint[]) AND fenced_at IS NULL
   ORDER BY worker_id FOR UPDATE
 )
-UPDATE rowlock.worker w SET fenced_at = rowlock.now(), fence_reason = $2::text
-FROM doomed d WHERE w.worker_id = d.worker_id
+UPDATE rowlock.worker w SET fenced_at = rowlock.now(), fence_reason = $2::text, run_on_loop = u.run_on_loop
+FROM doomed d LEFT JOIN unnest($1::bigint[], $3::bigint[]) AS u(worker_id, run_on_loop) USING (worker_id)
+WHERE w.worker_id = d.worker_id
 RETURNING w.worker_id;
 
 -- name: workers_of_instance
@@ -57,12 +59,14 @@ WHERE fenced_at IS NULL AND instance > $1::text || '/' AND instance < $1::text |
 SELECT worker_id FROM rowlock.worker WHERE fenced_at IS NULL AND pod_uid = ANY($1::text[]);
 
 -- name: move_leases
--- Take every lease from workers $1, which must be fenced or unknown.
+-- Take every lease from workers $1, which must be fenced or unknown, and say what is put down to each run.
+-- 0005_pre_caps.sql and 0006_pre_blame.sql have what this builds on.
 WITH clock AS MATERIALIZED (
   SELECT rowlock.now() AS now
 ), dead AS MATERIALIZED (
   SELECT a.worker_id, coalesce(w.name, 'unknown') AS worker, coalesce(w.fence_reason, 'WorkerDied') AS fence_reason,
-         coalesce(w.fence_reason = 'Left', false) AS handed, least(w.fenced_at, c.now) AS lost_at, c.now
+         coalesce(w.fence_reason = 'Left', false) AS handed, least(w.fenced_at, c.now) AS lost_at, c.now,
+         coalesce(w.quarantine, false) AS quarantine, w.run_on_loop
   FROM (SELECT DISTINCT unnest($1::bigint[]) AS worker_id) a
   LEFT JOIN rowlock.worker w ON w.worker_id = a.worker_id
   CROSS JOIN clock c
@@ -70,45 +74,60 @@ WITH clock AS MATERIALIZED (
 ), gone AS (
   DELETE FROM rowlock.run_lease l WHERE l.worker_id = ANY(ARRAY(SELECT worker_id FROM dead))
   RETURNING l.*, rowlock.cancel_wish(l.run_id) AS cancelled
-), counted AS (
-  SELECT g.*, d.worker, d.fence_reason, d.handed, d.now, g.takeovers + CASE WHEN d.handed THEN 0 ELSE 1 END AS losses,
-         g.active_ms + greatest(0, extract(epoch FROM d.lost_at - g.claimed_at) * 1000)::bigint AS used_ms
+), judged AS (
+  SELECT g.*, d.worker, d.fence_reason, d.handed, d.now,
+         g.active_ms + greatest(0, extract(epoch FROM d.lost_at - g.claimed_at) * 1000)::bigint AS used_ms,
+         rowlock.blame(reason => d.fence_reason, alone => d.quarantine OR count(*) OVER () = 1,
+                       on_loop => g.run_id = d.run_on_loop,
+                       known => bool_or(g.run_id = d.run_on_loop) OVER (PARTITION BY g.worker_id)) AS blame
   FROM gone g JOIN dead d USING (worker_id)
+), counted AS (
+  SELECT j.*, j.takeovers + CASE WHEN j.handed THEN 0 ELSE 1 END AS losses,
+         j.blamed + CASE WHEN j.blame = 'blamed' THEN 1 ELSE 0 END AS counted,
+         j.suspected + s.more AS suspicion, j.quarantined OR s.more > 0 AND j.suspected + s.more >= 2 AS to_be_alone
+  FROM judged j
+  CROSS JOIN LATERAL (SELECT rowlock.suspicion(reason => j.fence_reason, blame => j.blame) AS more) s
 ), caps AS MATERIALIZED (
   SELECT * FROM rowlock.hold_caps(ARRAY(SELECT DISTINCT agent_id FROM counted))
 ), moved AS MATERIALIZED (
   SELECT c.*, coalesce(k.hold_all OR (k.hold_keys AND c.key IS NOT NULL), false) AS held,
          CASE WHEN c.cancelled IS NOT NULL THEN 'cancelled'
               WHEN c.handed THEN 'requeued'
-              WHEN c.losses > c.max_takeovers THEN 'failed'
-              WHEN c.losses = 1 THEN 'requeued'
-              ELSE 'delayed' END AS fate,
+              WHEN c.counted > c.max_takeovers THEN 'failed'
+              WHEN c.blame = 'blamed' AND c.counted >= 2 THEN 'delayed'
+              ELSE 'requeued' END AS fate,
          CASE WHEN c.linked THEN nextval('rowlock.revision_seq') ELSE 0 END AS next_revision,
          rowlock.carry_on(c.run_id, c.epoch, c.carry, jsonb_build_object(
            'event', CASE WHEN c.handed THEN 65 /* HANDED_OVER */ ELSE 64 /* TAKEN_OVER */ END,
            'epoch', c.epoch, 'attempt', c.attempt, 'worker', c.worker, 'reason', c.fence_reason,
-           'claimed_at', c.claimed_at, 'at', c.now)) AS next_carry
+           'claimed_at', c.claimed_at, 'at', c.now, 'blame', coalesce(c.blame, ''))) AS next_carry
   FROM counted c LEFT JOIN caps k USING (agent_id)
 ), queued AS (
   INSERT INTO rowlock.run_ready (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                 max_takeovers, active_ms, linked, revision, carry, ready_at, started_at)
+                                 max_takeovers, blamed, suspected, quarantined,
+                                 active_ms, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, losses,
-         max_takeovers, used_ms, linked, next_revision, next_carry, now, started_at
+         max_takeovers, counted, suspicion, to_be_alone,
+         used_ms, linked, next_revision, next_carry, now, started_at
   FROM moved WHERE fate = 'requeued' AND NOT held
 ), held_back AS (
   -- What ran before is the first of its key.
   INSERT INTO rowlock.run_backlog (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                   max_takeovers, active_ms, linked, revision, carry, ready_at, started_at)
+                                   max_takeovers, blamed, suspected, quarantined,
+                                   active_ms, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, '-infinity', epoch, attempt, losses,
-         max_takeovers, used_ms, linked, next_revision, next_carry, now, started_at
+         max_takeovers, counted, suspicion, to_be_alone,
+         used_ms, linked, next_revision, next_carry, now, started_at
   FROM moved WHERE fate = 'requeued' AND held
 ), delayed AS (
-  -- 5, 10, 20 … 300 seconds from the second loss on, each ± 50 %.
+  -- 5, 10, 20 … 300 seconds from the second loss on that is put down to the run, each ± 50 %.
   INSERT INTO rowlock.run_timer (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                 max_takeovers, active_ms, linked, revision, carry, ready_at, started_at, due_at, reason)
+                                 max_takeovers, blamed, suspected, quarantined,
+                                 active_ms, linked, revision, carry, ready_at, started_at, due_at, reason)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, losses,
-         max_takeovers, used_ms, linked, next_revision, next_carry, now, started_at,
-         now + least(300, 5 * 2 ^ least(losses - 2, 10)) * (0.5 + random()) * interval '1 second',
+         max_takeovers, counted, suspicion, to_be_alone,
+         used_ms, linked, next_revision, next_carry, now, started_at,
+         now + least(300, 5 * 2 ^ least(counted - 2, 10)) * (0.5 + random()) * interval '1 second',
          1 /* TAKEOVER_BACKOFF */
   FROM moved WHERE fate = 'delayed'
 ), finals AS (
@@ -116,7 +135,9 @@ WITH clock AS MATERIALIZED (
                                  started_at, claimed_at, finished_at, active_ms, revision, carry)
   SELECT run_id, attempt, epoch, CASE fate WHEN 'failed' THEN 2 /* FAILED */ ELSE 3 /* CANCELLED */ END,
          CASE fate WHEN 'failed' THEN 'TakeoverLimitReached' ELSE 'Cancelled' END,
-         CASE fate WHEN 'failed' THEN format('lost its worker %s times, maxTakeovers is %s', losses, max_takeovers)
+         CASE fate WHEN 'failed' THEN format('%s losses of its worker are put down to it%s, maxTakeovers is %s', counted,
+                                        CASE WHEN losses > counted THEN format(' (of %s in all)', losses) ELSE '' END,
+                                        max_takeovers)
                    ELSE cancelled END,
          worker_id, worker, losses, started_at, claimed_at, now, used_ms, next_revision, next_carry
   FROM moved WHERE fate IN ('failed', 'cancelled')
@@ -130,7 +151,7 @@ WITH clock AS MATERIALIZED (
 ), unwished AS (
   DELETE FROM rowlock.wish WHERE run_id = ANY(ARRAY(SELECT run_id FROM moved WHERE fate IN ('failed', 'cancelled')))
 )
-SELECT run_id, fate FROM moved;
+SELECT run_id, fate, blame, to_be_alone AND fate IN ('requeued', 'delayed') AS quarantined FROM moved;
 
 -- name: reaper_turn
 -- Begin a round unless another process has one; answer how many seconds ago the last one began.
