@@ -15,7 +15,13 @@ from rowlock import (
     UnknownAgent,
     UnknownPool,
 )
-from rowlock.errors import AgentLoadError, ConfigurationError, SchemaMissing, TooLarge
+from rowlock.errors import (
+    AgentLoadError,
+    ConfigurationError,
+    SchemaMissing,
+    StoreUnavailable,
+    TooLarge,
+)
 from rowlock.states import Phase
 from rowlock.store import caps, intake
 from rowlock.store.bodies import decode
@@ -23,6 +29,7 @@ from rowlock.store.caps import Caps
 from rowlock.store.connection import Connection
 from tests.client_agents import Question, parrot, shouter
 from tests.integration.client.conftest import Played, count_runs
+from tests.integration.store.world import raw_of
 
 SECRET = "s3cret-pass"
 
@@ -249,6 +256,29 @@ async def test_what_is_no_agent_is_refused(client: Client) -> None:
         await client.start({}, "x")  # type: ignore[call-overload]
     with pytest.raises(AgentLoadError, match="No module named 'no_such_module'"):
         await client.start("no_such_module:agent", "x")
+
+
+async def test_the_role_of_a_worker_starts_by_name_and_only_the_operators_registers(
+    client: Client, played: Played
+) -> None:
+    """What the how-to page says of roles."""
+    await client.start(parrot, "x")
+    await raw_of(client._store).execute("SET ROLE rowlock_worker")
+    for claimed in await played.claim(1):
+        await played.finish(claimed, "x")
+
+    run = await client.start("parrot", "x", idempotency_key="k")
+    [waiting] = await client.list(phase="Queued")
+    assert (waiting.id, await client.approvals()) == (run.id, [])
+    assert await run.suspend()
+    assert await run.continue_()
+    assert await run.cancel()
+    assert await run.retry() == 2
+    with pytest.raises(StoreUnavailable, match="permission denied for table agent"):
+        await client.start(shouter, {"text": "x"})
+
+    await raw_of(client._store).execute("RESET ROLE; SET ROLE rowlock_operator")
+    assert (await client.start(shouter, {"text": "x"})).created
 
 
 async def test_a_namespace_keeps_agents_apart(client: Client, dsn: str) -> None:

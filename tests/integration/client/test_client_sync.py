@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 from concurrent.futures import ThreadPoolExecutor
 
@@ -49,6 +50,20 @@ def test_threads_share_one_client(dsn: str) -> None:
         runs = list(pool.map(lambda n: client.start(shouter, {"text": str(n)}), range(40)))
 
         assert len({run.id for run in runs}) == len(client.list()) == 40
+
+
+def test_who_stops_following_leaves_nothing_behind(dsn: str) -> None:
+    """Warnings are errors here: an iterator that its loop outlived would be one."""
+    with SyncClient(dsn) as client:
+        run = client.start(shouter, {"text": "x"})
+        for event in run.events():
+            assert event.data is not None
+            assert event.data["phase"] == "Queued"
+            break
+        kept = run.events()
+        assert next(kept).kind == "state"
+    del kept
+    gc.collect()
 
 
 def test_errors_are_those_of_the_client(dsn: str, postgres_url: str) -> None:

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import (
@@ -107,8 +115,12 @@ class _Loop:
         async def following() -> T | object:
             return await anext(items, done)
 
-        while (item := self.call(following())) is not done:
-            yield item  # type: ignore[misc]  # not `done`, so one of the items
+        try:
+            while (item := self.call(following())) is not done:
+                yield item  # type: ignore[misc]  # not `done`, so one of the items
+        finally:
+            if isinstance(items, AsyncGenerator) and not self._loop.is_closed():
+                self.call(items.aclose())
 
     def close(self) -> None:
         """End the thread."""
