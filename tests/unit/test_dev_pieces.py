@@ -19,7 +19,7 @@ from rowlock.dev.target import BadTarget, parse_input
 from rowlock.dev.timeline import timeline
 from rowlock.engine.live import LiveText, joined
 from rowlock.engine.messages import Live, from_loop
-from rowlock.engine.trial import is_step
+from rowlock.engine.rehearsal import is_step
 
 START = datetime(2026, 5, 7, tzinfo=UTC)
 

@@ -21,15 +21,15 @@ from rowlock.dev.questions import Asker, Lines
 from rowlock.dev.screen import Screen
 from rowlock.dev.target import Target
 from rowlock.engine.parent import hide_memory
-from rowlock.engine.trial import is_step
+from rowlock.engine.rehearsal import is_step
 from rowlock.errors import RowlockError
 from rowlock.settings import WorkerSettings, load
 from rowlock.states import Phase
 from rowlock.store import intake
 from rowlock.store.connection import Connection
 from rowlock.store.reading import RunInfo
+from rowlock.supervisor.rehearsal import RehearsalPlan
 from rowlock.supervisor.supervisor import Supervisor
-from rowlock.supervisor.trial import TrialPlan
 
 #: Trials in a database that others use, too, have their agents and pools here.
 NAMESPACE: Final = "dev"
@@ -123,8 +123,8 @@ class Session:
 
     @contextlib.asynccontextmanager
     async def _worker(self) -> AsyncIterator[asyncio.Task[int]]:
-        plan = TrialPlan(self._screen.say, crash_at=self._crash_at)
-        supervisor = Supervisor(self._settings(), trial=plan)
+        plan = RehearsalPlan(self._screen.say, crash_at=self._crash_at)
+        supervisor = Supervisor(self._settings(), rehearsal=plan)
         working = asyncio.create_task(supervisor.run())
         try:
             yield working

@@ -25,9 +25,9 @@ from rowlock.engine.onloop import tasks_on
 from rowlock.engine.prepared import Prepared, Surroundings
 from rowlock.engine.probation import Probation
 from rowlock.engine.pulse import Pulse
+from rowlock.engine.rehearsal import Rehearsal
 from rowlock.engine.runner import SWEEP_SECONDS, Runner
 from rowlock.engine.statements import ClaimerStatements, WriterStatements
-from rowlock.engine.trial import Trial
 from rowlock.engine.trust import Trust
 from rowlock.engine.writer import Writer
 from rowlock.errors import StoreUnavailable
@@ -74,12 +74,17 @@ class Host:
 
     Parameters
     ----------
-    trial
+    rehearsal
         What it does beside for somebody who tries an agent out.
     """
 
     def __init__(
-        self, boot: Boot, board: Board, clock: Clock | None = None, *, trial: Trial | None = None
+        self,
+        boot: Boot,
+        board: Board,
+        clock: Clock | None = None,
+        *,
+        rehearsal: Rehearsal | None = None,
     ) -> None:
         self._boot = boot
         self._board = board
@@ -93,13 +98,13 @@ class Host:
         self._writer = Writer(clock=self._clock, tally=self._tally, on_fenced=self.fenced)
         self._loader = Loader(self._clock)
         self._executors = self._make_executors()
-        self._runner = Runner(self._surroundings(trial), slots=boot.slots)
+        self._runner = Runner(self._surroundings(rehearsal), slots=boot.slots)
         self._probation = Probation()
         self._capped: frozenset[AgentId] = frozenset()
         self._claimer: Claimer | None = None
         self._claiming: asyncio.Task[None]
 
-    def _surroundings(self, trial: Trial | None) -> Surroundings:
+    def _surroundings(self, rehearsal: Rehearsal | None) -> Surroundings:
         around = Surroundings(
             name=self._boot.name,
             writer=self._writer,
@@ -112,8 +117,8 @@ class Host:
             executors=self._executors,
             park_seconds=self._boot.park_seconds,
         )
-        if trial is not None:
-            around.journal = trial.journal
+        if rehearsal is not None:
+            around.journal = rehearsal.journal
         return around
 
     def _make_executors(self) -> Executors:

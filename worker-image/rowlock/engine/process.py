@@ -42,7 +42,7 @@ from rowlock.engine.messages import (
     to_loop,
 )
 from rowlock.engine.parent import die_with_parent, hide_memory
-from rowlock.engine.trial import Trial
+from rowlock.engine.rehearsal import Rehearsal
 
 log = structlog.get_logger(__name__)
 
@@ -97,7 +97,7 @@ async def serve(boot: Boot, board: Board, control: socket.socket) -> int:
     """Host runs; return the exit code."""
     control.setblocking(False)
     reader, writer = await asyncio.open_connection(sock=control, limit=LINE_LIMIT)
-    host = Host(boot, board, trial=_trial(boot, writer))
+    host = Host(boot, board, rehearsal=_rehearsal(boot, writer))
     tasks = [asyncio.create_task(obey(reader, host)), asyncio.create_task(report(writer, host))]
     code = await host.run()
     tasks[1].cancel()
@@ -106,11 +106,11 @@ async def serve(boot: Boot, board: Board, control: socket.socket) -> int:
     return code
 
 
-def _trial(boot: Boot, writer: asyncio.StreamWriter) -> Trial | None:
+def _rehearsal(boot: Boot, writer: asyncio.StreamWriter) -> Rehearsal | None:
     if not (boot.watched or boot.crash_at):
         return None
     live = LiveText(writer.write, writer.transport.get_write_buffer_size)
-    return Trial(live, crash_at=boot.crash_at)
+    return Rehearsal(live, crash_at=boot.crash_at)
 
 
 def main() -> None:

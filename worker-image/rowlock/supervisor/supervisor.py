@@ -35,8 +35,8 @@ from rowlock.supervisor.plans import make_plans, quarantine_plans
 from rowlock.supervisor.promotions import Promoter
 from rowlock.supervisor.quarantine import PERIOD as QUARANTINE_PERIOD
 from rowlock.supervisor.quarantine import Quarantine
+from rowlock.supervisor.rehearsal import RehearsalPlan
 from rowlock.supervisor.stalls import PERIOD, StallWatch
-from rowlock.supervisor.trial import TrialPlan
 from rowlock.supervisor.upkeep import Upkeep, note_fenced
 from rowlock.supervisor.wishes import POLL_SECONDS, WishPoller
 
@@ -52,7 +52,7 @@ class Supervisor:
 
     Parameters
     ----------
-    trial
+    rehearsal
         For somebody who tries an agent out, and calls `leave` instead of sending signals.
     """
 
@@ -61,10 +61,10 @@ class Supervisor:
         settings: WorkerSettings,
         clock: Clock | None = None,
         *,
-        trial: TrialPlan | None = None,
+        rehearsal: RehearsalPlan | None = None,
     ) -> None:
         self._settings = settings
-        self._trial = trial
+        self._rehearsal = rehearsal
         self._clock = clock or SystemClock()
         self._tally = Tally()
         self._exporter = Exporter()
@@ -87,7 +87,7 @@ class Supervisor:
         StoreUnavailable
             The database was away for the whole of `connect_timeout_seconds`.
         """
-        if self._trial is None:
+        if self._rehearsal is None:
             self._listen_to_signals()
         if self._settings.metrics_port:
             serve(self._settings.metrics_port, self._exporter, self._pulse)
@@ -173,7 +173,7 @@ class Supervisor:
         )
 
     def _tried(self, plans: list[Plan]) -> list[Plan]:
-        return plans if self._trial is None else self._trial.applied_to(plans)
+        return plans if self._rehearsal is None else self._rehearsal.applied_to(plans)
 
     def _duties(
         self, beats: Connection, control: Connection, upkeep: Connection, promoting: Connection
@@ -245,8 +245,8 @@ class Supervisor:
 
     def _on_report(self, child: Child, report: FromLoop) -> None:
         if isinstance(report, Live):
-            if self._trial is not None:
-                self._trial.on_live(report)
+            if self._rehearsal is not None:
+                self._rehearsal.on_live(report)
             return
         self._exporter.add(report.counters)
         for name, value in report.gauges:

@@ -19,7 +19,7 @@ from rowlock.states import EventKind
 from rowlock.store.types import Claimed
 
 
-class Trial:
+class Rehearsal:
     """How the runs of this process are tried out.
 
     Parameters
@@ -35,10 +35,10 @@ class Trial:
     def journal(self, claimed: Claimed) -> Callable[..., RunJournal]:
         """Return what makes the journal of a run; one that was taken over crashes no more."""
         crash_at = "" if claimed.takeovers else self._crash_at
-        return partial(TrialJournal, live=self.live, crash_at=crash_at)
+        return partial(RehearsalJournal, live=self.live, crash_at=crash_at)
 
 
-class TrialJournal(RunJournal):
+class RehearsalJournal(RunJournal):
     """A journal with a viewer, and perhaps a death to die."""
 
     __slots__ = ("_crash_at", "_live")

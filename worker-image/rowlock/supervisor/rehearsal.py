@@ -13,7 +13,7 @@ from rowlock.supervisor.crew import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class TrialPlan:
+class RehearsalPlan:
     """What is special about it.
 
     Parameters
