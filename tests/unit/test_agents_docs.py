@@ -25,7 +25,11 @@ _CODE = re.compile(r"`[^`\n]+`")
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
 #: What needs more than Python, and the test that does the same.
-ELSEWHERE = {"docs/how-to/local-cluster.md": "tests/integration/test_localcluster.py"}
+ELSEWHERE = {
+    "docs/how-to/local-cluster.md": "tests/integration/test_localcluster.py",
+    "docs/how-to/start-runs-from-code.md": "tests/integration/client/test_client_docs.py",
+    "docs/reference/client.md": "tests/unit/test_client_reference.py",  # signatures, no program
+}
 
 
 class Order(BaseModel):

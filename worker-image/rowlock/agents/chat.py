@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, Generic, overload
 
@@ -118,6 +119,8 @@ class ChatAgent(Generic[In, Out]):
         budget: Budget | None = None,
     ) -> None:
         self.name = check_agent_name(name)
+        # As a function knows it: under this module's name a worker imports it.
+        self.__module__ = _defining_module()
         owner = f"Agent {name!r}"
         self.max_turns = checks.whole_number(max_turns, "max_turns", least=1, owner=owner)
         self.repairs = checks.whole_number(repairs, "repairs", least=0, owner=owner)
@@ -245,3 +248,11 @@ def _as_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return (to_json(value) if isinstance(value, BaseModel) else msgspec.json.encode(value)).decode()
+
+
+def _defining_module() -> str:
+    """Return the module in which an agent is being made; `ChatAgent[In, Out](…)` goes by typing."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__") == "typing":
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__", ""))

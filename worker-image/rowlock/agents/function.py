@@ -39,6 +39,7 @@ class AgentFunction(Generic[P, R]):
         declared = _declaration(fn, owner)
         self.name = name
         self.__doc__ = fn.__doc__
+        self.__module__ = fn.__module__
         self._fn: Callable[..., Awaitable[Any]] = fn
         self._input = _input(declared, name)
         self._output = result_codec(declared.returns, owner=f"The result of agent {name!r}")
