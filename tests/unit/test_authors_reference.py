@@ -63,12 +63,11 @@ def test_all_of_a_run_is_there() -> None:
 def test_all_errors_of_authors_are_there() -> None:
     """But for the bases that nobody raises; those of models and clients have pages of their own."""
     text, bases = section("Errors"), {"AgentError", "RowlockError"}
+    clients = (rowlock.ClientError, rowlock.HistoryExpired, rowlock.WishRefused)
 
     for name in rowlock.__all__:
         value = getattr(rowlock, name)
         if inspect.isclass(value) and issubclass(value, Exception):
-            if issubclass(
-                value, rowlock.ClientError | rowlock.HistoryExpired | rowlock.WishRefused
-            ):
+            if issubclass(value, clients):
                 continue
             assert name in bases or name.startswith("Model") or f"`{name}`" in text, name
