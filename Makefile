@@ -57,6 +57,8 @@ check: setup ## Check style, types, layers, generated files and changelog fragme
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy $(TEST_HELPERS)
+	$(BIN)/mypy --strict tests/typing/authors.py
+	$(BIN)/pyright --pythonpath $(BIN)/python -p tests/typing
 	$(BIN)/lint-imports
 	$(BIN)/python -m rowlock_operator.api verify
 	$(BIN)/python -m rowlock_operator.reference --verify

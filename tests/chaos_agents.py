@@ -44,7 +44,7 @@ async def lingerer(run: Run, task: Task) -> list[str]:
         return "long-0"
 
     long = run.step("long-1", wait_in_executor, str(task.folder), "long-1")
-    return await run.gather(run.step("long-0", linger), long)
+    return list(await run.gather(run.step("long-0", linger), long))
 
 
 @agent(name="clocked")

@@ -87,6 +87,7 @@ class Soak:
         while time.monotonic() < until:
             if (await self._left()) < _STANDING:
                 await self._traffic.enqueue(60)
+            await self._traffic.approve()
             await asyncio.sleep(0.2)
 
     async def _left(self) -> int:
@@ -117,9 +118,11 @@ class Soak:
 
     async def _calm(self) -> list[str]:
         """Let everything come to its end, and everybody leave."""
+        await self._traffic.continue_some()
         until = time.monotonic() + _DRAIN_SECONDS
         while (left := await self._left()) and time.monotonic() < until:
             self._fleet.look()
+            await self._traffic.approve()
             await asyncio.sleep(0.5)
         found = [f"{left} runs did not end within {_DRAIN_SECONDS:g} s"] if left else []
         await asyncio.sleep(2)  # two rounds of upkeep, which clear the wishes of ended runs

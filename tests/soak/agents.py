@@ -13,7 +13,8 @@ import time
 
 from pydantic import BaseModel
 
-from rowlock import OutcomeUnknown, Run, agent
+from rowlock import ChatAgent, OutcomeUnknown, Run, agent, tool
+from rowlock.testing import ScriptedModel, tool_call
 
 
 class Case(BaseModel):
@@ -117,3 +118,33 @@ async def wobbly(run: Run, case: Case) -> str:
     if run.attempt == 1:
         raise ValueError("not at the first attempt")
     return "shipped"
+
+
+@agent(name="napper")
+async def napper(run: Run, case: Case) -> str:
+    """Do something, sleep for so long that the run parks, and do something else."""
+
+    async def knock(number: int) -> int:
+        note("napper", run, "knock")
+        return number
+
+    for number in range(2):
+        await run.step("knock", knock, number, side_effects="idempotent")
+        await run.sleep(case.pause)
+    return "rested"
+
+
+@tool(side_effects="idempotent", approval="always")
+async def pay(run: Run, cents: int) -> str:
+    """Pay, once a person agreed."""
+    note("asker", run, "pay")
+    return f"paid {cents}"
+
+
+asker = ChatAgent(
+    name="asker",
+    model=ScriptedModel([tool_call("pay", cents=100), "paid"]),
+    instructions="Pay.",
+    tools=[pay],
+    input=Case,
+)

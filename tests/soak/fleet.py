@@ -57,7 +57,7 @@ class Fleet:
     def _start(self, name: str) -> LocalWorker:
         self._started += 1
         log = self._folder / f"worker-{self._started:04}-{name}.log"
-        environment = {"SOAK_LEDGER": str(self._folder / "ledger")}
+        environment = {"SOAK_LEDGER": str(self._folder / "ledger"), "ROWLOCK_PARK_SECONDS": "0.2"}
         worker = LocalWorker(self._dsn, log, *FLAGS, "--instance", name, environment=environment)
         self._names[worker] = name
         return worker

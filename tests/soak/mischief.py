@@ -26,6 +26,8 @@ WEIGHTS = {
     "tell a worker twice to leave": 3,
     "end sessions": 8,
     "cancel runs": 14,
+    "suspend runs": 8,
+    "continue runs": 10,
     "restart PostgreSQL": 3,
     "crash PostgreSQL": 3,
 }
@@ -60,6 +62,8 @@ class Mischief:
             "tell a worker twice to leave": self._tell_twice,
             "end sessions": self._end_sessions,
             "cancel runs": self._cancel,
+            "suspend runs": self._suspend,
+            "continue runs": self._continue,
             "restart PostgreSQL": self._restart,
             "crash PostgreSQL": self._crash,
         }
@@ -154,6 +158,12 @@ class Mischief:
 
     async def _cancel(self) -> bool:
         return bool(await self._traffic.cancel_some(20))
+
+    async def _suspend(self) -> bool:
+        return bool(await self._traffic.suspend_some(20))
+
+    async def _continue(self) -> bool:
+        return bool(await self._traffic.continue_some(30))
 
     async def _restart(self) -> bool:
         self._server.restart(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""What people ask of the workers during a soak: runs over time, and cancels of some of them."""
+"""What people ask of the workers during a soak: runs over time, and what may become of them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 
 from rowlock.errors import StoreError
 from rowlock.options import RunOptions, encode
-from rowlock.store import intake
+from rowlock.states import Decision
+from rowlock.store import approvals, intake, parking
 from rowlock.store.caps import Caps
 from rowlock.store.connection import Connection
-from rowlock.store.types import NewRun, RunId
+from rowlock.store.types import Approval, Decided, NewRun, RunId
 
 T = TypeVar("T")
 
@@ -55,6 +57,9 @@ KINDS = (
     Kind("wire", "wire", 15, (0.01, 0.2)),
     Kind("hog", "hog", 2, (0.05, 0.6)),
     Kind("wobbly", "wobbly", 8, (0.01, 0.1), options=_RETRY),
+    Kind("nap", "napper", 6, (0.3, 3.0)),
+    Kind("naps-of-keys", "napper", 4, (0.3, 1.0), Caps(max_running_per_key=1), keys=3),
+    Kind("ask", "asker", 6, (0.01, 0.1)),
 )
 
 
@@ -68,7 +73,7 @@ async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 class Traffic:
-    """Enqueues and cancels, and remembers what it did.
+    """Enqueues, cancels, suspends, continues and approves, and remembers what it did.
 
     Attributes
     ----------
@@ -76,6 +81,8 @@ class Traffic:
         Each accepted run and the name of its agent.
     cancelled
         Runs that somebody wished to end.
+    suspended
+        Runs that somebody wished to wait.
     """
 
     def __init__(self, connection: Connection, chance: random.Random) -> None:
@@ -85,6 +92,7 @@ class Traffic:
         self._number = 0
         self.runs: dict[RunId, str] = {}
         self.cancelled: set[RunId] = set()
+        self.suspended: set[RunId] = set()
 
     async def declare(self) -> None:
         """Make the agents with their caps."""
@@ -125,8 +133,44 @@ class Traffic:
 
     async def cancel_some(self, most: int) -> int:
         """Wish that some of the latest runs end; return how many."""
-        latest = list(self.runs)[-400:]
-        chosen = self._chance.sample(latest, min(len(latest), self._chance.randint(1, most)))
+        chosen = self._some(most)
         self.cancelled.update(chosen)
         await patiently(lambda: intake.request_cancel(self._connection, chosen, by="soak"))
         return len(chosen)
+
+    async def suspend_some(self, most: int) -> int:
+        """Wish that some of the latest runs wait; return how many."""
+        chosen = self._some(most)
+        self.suspended.update(chosen)
+        await patiently(lambda: parking.request_suspend(self._connection, chosen, by="soak"))
+        return len(chosen)
+
+    async def continue_some(self, most: int | None = None) -> int:
+        """Let some runs that were to wait go on, or all of them; return how many."""
+        waiting = sorted(self.suspended)
+        chosen = waiting if most is None else self._chance.sample(waiting, min(len(waiting), most))
+        await patiently(lambda: parking.request_continue(self._connection, chosen))
+        self.suspended.difference_update(chosen)
+        return len(chosen)
+
+    async def approve(self) -> int:
+        """Say yes to all that is asked now; return how often."""
+        asked = await patiently(lambda: approvals.pending_approvals(self._connection))
+        for one in asked:
+            await patiently(partial(self._say_yes, one))
+        return len(asked)
+
+    async def _say_yes(self, one: Approval) -> Decided:
+        return await approvals.decide(
+            self._connection,
+            one.run_id,
+            step_key=one.step_key,
+            digest=one.digest,
+            attempt=one.attempt,
+            decision=Decision.APPROVED,
+            by="soak",
+        )
+
+    def _some(self, most: int) -> list[RunId]:
+        latest = list(self.runs)[-400:]
+        return self._chance.sample(latest, min(len(latest), self._chance.randint(1, most)))

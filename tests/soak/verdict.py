@@ -82,6 +82,8 @@ _EFFECTS = {
     "print": {"press": 2},
     "hog": {"block": 1},
     "wobbly": {"ship": 1},
+    "napper": {"knock": 2},
+    "asker": {"pay": 1},
 }
 _AGENT_OF = {kind.name: kind.entrypoint for kind in KINDS}
 

@@ -30,7 +30,7 @@ from rowlock import (
 from rowlock.states import EventKind
 from rowlock.testing import Crashed, MemoryJournal, ScriptedModel, run_agent, tool_call
 
-Build = Callable[..., ChatAgent]
+Build = Callable[..., ChatAgent[Any, Any]]
 
 
 class Question(BaseModel):
@@ -79,7 +79,7 @@ async def refuse(text: str) -> str:
 
 def chat(
     *turns: Any, tools: Any = (shout, measure, mail, wire, refuse), **options: Any
-) -> ChatAgent:
+) -> ChatAgent[Any, Any]:
     """Return an agent that follows a script."""
     return ChatAgent("chat", ScriptedModel(turns), "Be brief.", tools, **options)
 
@@ -306,24 +306,70 @@ async def test_a_typed_answer_is_validated() -> None:
     assert await run_agent(agent, "go") == {"text": "fine", "score": 4}
 
 
-async def test_an_answer_that_does_not_fit_is_sent_back_once() -> None:
-    """With what is wrong and the schema."""
-    model = Recorder("fine", '{"text": "fine", "score": 4}')
+async def test_an_answer_that_does_not_fit_is_sent_back() -> None:
+    """Each time with what is wrong now, and the schema; the repaired one is the result."""
+    model = Recorder("fine", '{"text": "fine"}', '{"text": "fine", "score": 4}')
 
-    assert await run_agent(ChatAgent("chat", model, "", output=Answer), "go") == {
-        "text": "fine",
-        "score": 4,
-    }
-    role, content = model.seen[1][-1]
+    result = await run_agent(ChatAgent("chat", model, "", output=Answer), "go")
+
+    assert result == {"text": "fine", "score": 4}
+    (_, first), (role, second) = model.seen[1][-1], model.seen[2][-1]
     assert role == "user"
-    assert "does not fit" in content
-    assert '"score"' in content
+    assert "does not fit: the answer: Invalid JSON" in first
+    assert "does not fit: score: is required" in second
+    assert '"properties":{"text"' in first
 
 
-async def test_an_answer_that_never_fits_fails_the_run() -> None:
-    """With the reason InvalidOutput."""
+async def test_a_repair_is_a_turn_that_is_replayed() -> None:
+    """A takeover in the middle of it asks the model nothing twice."""
+    turns, journal = ("fine", '{"text": "fine", "score": 4}'), MemoryJournal()
+    await run_agent(chat(*turns, output=Answer), "go", journal=journal)
+    model = ScriptedModel(turns)
+    again = ChatAgent("chat", model, "Be brief.", output=Answer)
+
+    result = await run_agent(again, "go", journal=journal.takeover(entries=1))
+
+    assert result == {"text": "fine", "score": 4}
+    assert model.calls == 1
+
+
+@pytest.mark.parametrize(("repairs", "asked"), [(0, 1), (1, 2), (2, 3), (None, 3)])
+async def test_an_answer_that_never_fits_fails_the_run(repairs: int | None, asked: int) -> None:
+    """With the reason InvalidOutput, after as many repairs as declared."""
+    model = ScriptedModel(['{"text": "fine"}'] * 9)
+    options = {} if repairs is None else {"repairs": repairs}
+
     with pytest.raises(InvalidOutput, match=r"'chat'.*score: is required"):
-        await run_agent(chat("fine", '{"text": "fine"}', output=Answer), "go")
+        await run_agent(ChatAgent("chat", model, "", output=Answer, **options), "go")
+
+    assert model.calls == asked
+
+
+async def test_the_last_turn_is_not_repaired() -> None:
+    """What is wrong with it is said, and not that there were too few turns."""
+    with pytest.raises(InvalidOutput, match="score: is required"):
+        await run_agent(chat('{"text": "fine"}', output=Answer, max_turns=1), "go")
+
+
+async def test_an_empty_answer_is_none() -> None:
+    """It is sent back as well, though any text would do."""
+    model = Recorder(" ", "Here I am.")
+
+    assert await run_agent(ChatAgent("chat", model, ""), "go") == "Here I am."
+    assert model.seen[1][-1] == (
+        "user",
+        "Your answer does not fit: the answer is empty.\nAnswer again.",
+    )
+
+
+def test_a_stored_result_is_read_as_the_declared_type() -> None:
+    """By the agent that declares it; another type is found out."""
+    typed, free = chat(output=Answer), chat()
+
+    assert typed.read_result(b'{"text": "fine", "score": 4}') == Answer(text="fine", score=4)
+    assert free.read_result(b'"fine"') == "fine"
+    with pytest.raises(InvalidOutput, match=r"'chat'.*score: is required"):
+        typed.read_result(b'{"text": "fine"}')
 
 
 async def test_a_conversation_without_end_is_ended() -> None:

@@ -183,6 +183,31 @@ async def test_a_result_that_does_not_fit_fails_the_run() -> None:
         await run_agent(liar)
 
 
+def test_a_stored_result_is_read_as_the_declared_type() -> None:
+    """By the agent that declares it; another type is found out."""
+
+    @agent(name="typed")
+    async def typed(run: Run) -> list[Task]:
+        return []
+
+    read = typed.read_result(b'[{"title": "tea"}]')
+
+    assert read == [Task(title="tea")]
+    with pytest.raises(InvalidOutput, match=r"'typed'.*title"):
+        typed.read_result(b'[{"pages": []}]')
+
+
+def test_a_default_stands_for_no_input() -> None:
+    """As it does when the function is called."""
+
+    @agent(name="patient")
+    async def patient(run: Run, tries: int = 5) -> int:
+        return tries
+
+    assert patient.check_input(None) == 5
+    assert patient.check_input(3) == 3
+
+
 async def test_what_the_agent_raises_ends_the_attempt_with_its_causes() -> None:
     """As AgentError, which a later attempt may follow."""
 

@@ -15,6 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from rowlock import (
+    AgentDefinitionError,
     AgentError,
     NonDeterministic,
     NotStarted,
@@ -378,8 +379,8 @@ async def test_a_timeout_ends_a_try() -> None:
     async def hang() -> None:
         await asyncio.Event().wait()
 
-    with pytest.raises(StepFailed, match=r"timeout of 0 s"):
-        await Run(journal).step("hang", hang, timeout=0, retries=1)
+    with pytest.raises(StepFailed, match=r"timeout of 0.001 s"):
+        await Run(journal).step("hang", hang, timeout=0.001, retries=1)
 
     assert len(journal.pauses) == 1
 
@@ -510,6 +511,48 @@ async def test_a_tool_brings_its_own_side_effects() -> None:
 
     assert await Run(journal).step("send", send, "hi", key=1) == "hi 1/send:1/1"
     assert journal.kinds("send:1") == [INTENT, DONE]
+
+
+async def test_a_tool_brings_its_own_retries_and_timeout() -> None:
+    """Unless the step says otherwise."""
+
+    @tool(side_effects="none", retries=1, timeout=0.001)
+    async def hang() -> None:
+        """Hang."""
+        await asyncio.Event().wait()
+
+    with pytest.raises(StepFailed, match=r"after 2 tries.*timeout of 0.001 s"):
+        await Run(MemoryJournal()).step("hang", hang)
+    with pytest.raises(StepFailed, match=r"at the first try.*timeout of 0.002 s"):
+        await Run(MemoryJournal()).step("hang", hang, retries=0, timeout=0.002)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"retries": -1}, "retries"),
+        ({"timeout": 0}, "timeout"),
+        ({"timeout": "soon"}, "timeout"),
+    ],
+)
+async def test_options_without_sense_are_refused(options: Any, problem: str) -> None:
+    """Before anything is called; the message names the step."""
+    with pytest.raises(AgentDefinitionError, match=f"'work'.*{problem}"):
+        await Run(MemoryJournal()).step("work", asyncio.sleep, 0, **options)
+
+
+@pytest.mark.parametrize("name", ["sleep", "progress"])
+async def test_names_of_a_runs_own_entries_are_no_steps(name: str) -> None:
+    """Else a step and a sleep with one key would be taken for each other."""
+    with pytest.raises(AgentError, match=f"'{name}'"):
+        await Run(MemoryJournal()).step(name, asyncio.sleep, 0, key="one")
+
+
+@pytest.mark.parametrize("used", [(-1, 0, 0), (0, -1, 0), (0, 0, -1)])
+async def test_nothing_is_given_back(used: tuple[int, int, int]) -> None:
+    """A budget could be talked away."""
+    with pytest.raises(AgentError, match="from 0 on"):
+        Run(MemoryJournal()).count_usage(*used)
 
 
 async def test_unknown_side_effects_are_refused() -> None:

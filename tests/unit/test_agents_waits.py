@@ -178,7 +178,7 @@ async def test_a_function_says_which_calls_need_a_person() -> None:
 
 async def test_a_function_that_cannot_say_fails_the_run_before_the_call() -> None:
     calls: list[int] = []
-    asker = refunder(calls, approval=lambda dollars: dollars > 2)
+    asker = refunder(calls, approval=lambda cents: cents > cents[0])
     with pytest.raises(AgentError, match="approval function of tool 'refund' failed"):
         await run_agent(asker, "please")
     assert calls == []

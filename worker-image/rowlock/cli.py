@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 import typer
 
 from rowlock import logs, run_commands
+from rowlock.dev import command as dev_command
 from rowlock.doctor.examination import examine
 from rowlock.doctor.findings import Finding, Verdict, worst
 from rowlock.engine.parent import hide_memory
@@ -37,6 +38,7 @@ Examples:
   rowlock worker --pool default            run a pool's agents, a process a core
   rowlock worker --processes 1 --slots 32  a small one, on a laptop
   rowlock doctor                           is the database healthy?
+  rowlock dev agents:kitchen -i '{"cups": 2}'  try an agent, with nothing else
   rowlock gc --history-retention-days 90   drop history that nobody needs
   rowlock suspend 2531771558               hold a run; continue it, cancel it
   rowlock approvals                        what waits for somebody's yes or no
@@ -240,6 +242,7 @@ async def _supervise(settings: WorkerSettings) -> int:
     return await Supervisor(settings).run()
 
 
+dev_command.register(app)
 run_commands.register(app)
 
 

@@ -10,7 +10,6 @@ PostgreSQL refuses to run as root, so root runs it as the user `nobody`.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib.util
 import os
 import pwd
@@ -27,9 +26,10 @@ from pathlib import Path
 
 from rowlock.errors import ConfigurationError
 
-_PR_SET_PDEATHSIG = 1
 _START_SECONDS = 60.0
 _UNPRIVILEGED = "nobody"
+_PASSWORD = "password"  # noqa: S105  a file's name
+_LAUNCHER = Path(__file__).with_name("embedded_launch.py")
 
 
 class EmbeddedPostgres:
@@ -39,12 +39,24 @@ class EmbeddedPostgres:
     ----------
     settings
         Server settings given on its command line, such as `{"max_connections": "300"}`.
+    small
+        Its log of changes takes 2 MB at rest instead of 32.
+    template
+        Folder of a server that was removed with `keep_as`: this one begins as its copy.
     """
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        small: bool = False,
+        template: Path | None = None,
+    ) -> None:
         self._settings = {"max_connections": "200", **(settings or {})}
         self._root = Path(tempfile.mkdtemp(prefix="rowlock-postgres-"))
         self._data = self._root / "data"
+        self._template = template
+        self._small = small
         self._password = secrets.token_urlsafe(18)
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -80,12 +92,18 @@ class EmbeddedPostgres:
             The server ended, or gave no answer within a minute; the message holds the log's end.
         """
         if not (self._data / "PG_VERSION").exists():
-            self._initdb()
+            self._create()
         if not self._port:
             self._port = _free_port()
         with (self._root / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                self._command(), stdout=log, stderr=log, cwd=self._root
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._root,
+                # An interrupt in the terminal is for its owner, which ends it when it has ended.
+                process_group=0,
             )
         self._wait_until_ready()
         return self
@@ -108,6 +126,27 @@ class EmbeddedPostgres:
         self.stop()
         shutil.rmtree(self._root, ignore_errors=True)
 
+    def keep_as(self, folder: Path) -> None:
+        """End the server and keep what it holds as a template, unless there is one already.
+
+        The password is part of it, so only this user may read the folder.
+        """
+        self.stop()
+        if folder.exists():
+            return
+        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}")
+        draft.mkdir(mode=0o700)
+        try:
+            (draft / _PASSWORD).touch(mode=0o600)
+            (draft / _PASSWORD).write_text(self._password)
+            _copy(self._data, draft / "data")
+            draft.rename(folder)
+        except OSError:
+            shutil.rmtree(draft, ignore_errors=True)
+            if not folder.exists():  # another process was quicker
+                raise
+
     def __enter__(self) -> EmbeddedPostgres:
         return self.start()
 
@@ -121,16 +160,30 @@ class EmbeddedPostgres:
             "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else ""
         )
 
+    def _create(self) -> None:
+        if self._template is None:
+            self._initdb()
+            return
+        self._password = (self._template / _PASSWORD).read_text()
+        account = _account()
+        if account:
+            os.chown(self._root, account.pw_uid, account.pw_gid)
+        _copy(self._template / "data", self._data)
+
     def _initdb(self) -> None:
-        password_file = self._root / "password"
+        password_file = self._root / _PASSWORD
+        password_file.touch(mode=0o600)
         password_file.write_text(self._password)
-        password_file.chmod(0o600)
         account = _account()
         if account:
             for path in (self._root, password_file):
                 os.chown(path, account.pw_uid, account.pw_gid)
         arguments = [
             "--auth=scram-sha-256",
+            # The cluster is made anew when it is lost; what it holds later is synced as ever.
+            "--no-sync",
+            "--no-instructions",
+            *(["--wal-segsize=1"] if self._small else []),
             "--encoding=UTF8",
             "--locale=C.UTF-8",
             "-U",
@@ -160,20 +213,21 @@ class EmbeddedPostgres:
         server += ["-h", "127.0.0.1", "-k", str(self._root)]
         for name, value in self._settings.items():
             server += ["-c", f"{name}={value}"]
-        return [sys.executable, "-m", "rowlock.embedded", str(os.getpid()), *server]
+        # A file and no module of the package: that would import all of it before the server.
+        return [sys.executable, "-I", "-S", str(_LAUNCHER), str(os.getpid()), *server]
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        probe = [str(self._bin / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self._port)]
+        pid_file = self._data / "postmaster.pid"
         while time.monotonic() < deadline:
             if self._process is None or self._process.poll() is not None:
                 raise ConfigurationError(
                     f"the embedded PostgreSQL ended at once:\n{self.log_tail()}"
                 )
-            if subprocess.run(probe, check=False).returncode == 0:
+            if _says_ready(pid_file, self._process.pid):
                 return
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=0.05)
+                self._process.wait(timeout=0.01)
         raise ConfigurationError(f"the embedded PostgreSQL does not answer:\n{self.log_tail()}")
 
 
@@ -216,21 +270,25 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _become_server(parent: int, command: list[str]) -> None:
-    """Drop root, tie this process to its parent's life, and become the server.
+def _says_ready(pid_file: Path, pid: int) -> bool:
+    """Say whether the server `pid` has written that it takes connections, as pg_ctl looks for it.
 
-    The order matters: a change of credentials clears the parent-death signal.
+    The first line is its process, the eighth its state.
     """
-    account = _account()
-    if account:
-        os.setgroups([])
-        os.setgid(account.pw_gid)
-        os.setuid(account.pw_uid)
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
-    if os.getppid() != parent:
-        sys.exit(1)
-    os.execv(command[0], command)  # noqa: S606  the command is our own list
+    try:
+        lines = pid_file.read_text().splitlines()
+    except FileNotFoundError:
+        return False
+    return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"
 
 
-if __name__ == "__main__":
-    _become_server(int(sys.argv[1]), sys.argv[2:])
+def _copy(source: Path, target: Path) -> None:
+    """Copy a folder of a server that does not run, owners included."""
+    done = subprocess.run(
+        ["cp", "-a", "--reflink=auto", str(source), str(target)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise OSError(f"{source} cannot be copied: {done.stderr.strip()[-400:]}")

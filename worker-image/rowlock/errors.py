@@ -13,6 +13,15 @@ Catch at the height you need::
     │   ├── RowRejected               one row can never be stored; its own run fails, nothing else
     │   └── WishRefused               what was asked of a run cannot be done to it
     │       └── HistoryExpired        its finished steps may be gone
+    ├── ClientError                   `rowlock.Client` was asked for something that cannot be
+    │   ├── InvalidRequest            a parameter makes no sense; the message names it
+    │   ├── UnknownAgent              no agent of that name is registered
+    │   ├── UnknownPool               no pool of that name is there
+    │   ├── UnknownRun                no run of that number is there
+    │   ├── IdempotencyConflict       the key belongs to a run with another input
+    │   └── RunEnded                  the run that was waited for has no result
+    │       ├── RunFailed             it failed, with `reason` and `detail`
+    │       └── RunCancelled          somebody cancelled it
     ├── ModelUnavailable              no whole answer from a model; its turn is tried again
     ├── ModelRefused                  a model or its server refuses; a PermanentError, too
     └── RunError                      ends an attempt of a run, with `reason` shown to its owner
@@ -24,6 +33,7 @@ Catch at the height you need::
         │       └── ApprovalDenied    a person said no to it, or nobody said yes in time
         ├── NonDeterministic          the code asked for other steps than its history holds
         ├── TooLarge                  a body is over its cap
+        ├── BudgetExceeded            the run used more tokens or money than it may
         └── ActiveDeadlineExceeded    the run was active for longer than it may be
 
     PermanentError                    raise it in a step: never retried
@@ -37,6 +47,7 @@ Messages never contain a database URL, a password or a token.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import ClassVar
 
 from rowlock.states import FailureReason
@@ -98,6 +109,72 @@ class HistoryExpired(WishRefused):
     """The history of this run is past its retention: start a new run."""
 
 
+class ClientError(RowlockError):
+    """A client was asked for something that cannot be done."""
+
+
+class InvalidRequest(ClientError):
+    """A parameter makes no sense."""
+
+
+class UnknownAgent(ClientError):
+    """No agent of that name is registered."""
+
+
+class UnknownPool(ClientError):
+    """No pool of that name is there."""
+
+
+class UnknownRun(ClientError):
+    """No run of that number is there; it may be past its retention."""
+
+
+class IdempotencyConflict(ClientError):
+    """The idempotency key belongs to a run with another input.
+
+    Attributes
+    ----------
+    runs
+        The runs that hold the keys, by key.
+    """
+
+    def __init__(
+        self, message: str | None = None, *, runs: Mapping[str, int] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.runs = dict(runs or {})
+
+
+class RunEnded(ClientError):
+    """The run has ended without a result.
+
+    Attributes
+    ----------
+    run_id
+        The run's number.
+    reason
+        A word of the closed set `rowlock.states.FailureReason`.
+    detail
+        What its owner is told.
+    """
+
+    def __init__(
+        self, message: str | None = None, *, run_id: int, reason: str, detail: str
+    ) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.reason = reason
+        self.detail = detail
+
+
+class RunFailed(RunEnded):
+    """The run has failed."""
+
+
+class RunCancelled(RunEnded):
+    """The run was cancelled."""
+
+
 class RunError(RowlockError):
     """The attempt of this run is over."""
 
@@ -145,6 +222,12 @@ class TooLarge(RunError):
     """A body is larger than its cap."""
 
     reason = FailureReason.TOO_LARGE
+
+
+class BudgetExceeded(RunError):
+    """The run used more tokens or money than its budget."""
+
+    reason = FailureReason.BUDGET_EXCEEDED
 
 
 class ActiveDeadlineExceeded(RunError):

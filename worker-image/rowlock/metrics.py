@@ -72,7 +72,8 @@ ADOPTED = _row(
 RUNS_FINISHED = _row(
     "rowlock_runs_finished_total",
     "counter",
-    "Attempts that ended here; Retrying is a failure that another attempt follows.",
+    "Attempts that ended here; Retrying is a failure that another attempt follows, "
+    "Succeeded with the reason Degraded is a result that is not as good as it should be.",
     "status",
     "reason",
 )

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from rowlock import NotStarted
+from rowlock.agents.blocking import arguments_of
 from rowlock.agents.crossing import BlockingAnswer, BlockingCall, Kind
 from rowlock.agents.located import locate
-from rowlock.agents.run import arguments_of
 from rowlock.engine.board import Board, Groups
 from rowlock.engine.executor_process import GRACE_SECONDS
 from rowlock.engine.executors import Executors

@@ -98,15 +98,21 @@ class Crew:
             await intake.enqueue(conn, new)
         self.all_in = True
 
-    async def work(self, conn: Connection) -> None:
-        """Claim runs and end them, in all the ways in which a run can leave a worker."""
-        worker = await self.world.worker()
+    async def work(self, conn: Connection, *, alone: bool = False) -> None:
+        """Claim runs and end them, in all the ways in which a run can leave a worker.
+
+        Parameters
+        ----------
+        alone
+            Claim only those that were twice where a process died.
+        """
+        worker = await self.world.worker(quarantine=alone)
         while await self._more(conn):
-            claimed = await claim(self.world, conn, worker)
+            claimed = await claim(self.world, conn, worker, alone=alone)
             if claimed and random.random() < 0.15:
                 self.deeds["died"] += 1
                 await workers.fence(conn, [worker], reason=random.choice([DIED, FenceReason.LEFT]))
-                worker = await self.world.worker()
+                worker = await self.world.worker(quarantine=alone)
                 continue
             for run in claimed:
                 await self._end(conn, worker, run)
@@ -185,12 +191,13 @@ async def test_caps_hold_under_eight_claimers_that_finish_fail_wait_and_die(
 ) -> None:
     await caps.set_caps(world.store, world.agent, limits)
     crew = Crew(world)
-    feeder, *others = [await world.connect() for _ in range(12)]
+    feeder, *others = [await world.connect() for _ in range(13)]
     async with watched(world, limits) as watcher:
         await asyncio.gather(
             crew.feed(feeder, keys),
             *(crew.work(conn) for conn in others[:8]),
-            *(crew.promote(conn, wait=conn is others[8]) for conn in others[8:]),
+            crew.work(others[8], alone=True),
+            *(crew.promote(conn, wait=conn is others[9]) for conn in others[9:]),
         )
     await world.sound()
     assert await world.value("SELECT count(*) FROM rowlock.run_final WHERE status = 1") == ROUNDS
@@ -343,8 +350,13 @@ async def keep_serving(world: World, conn: Connection, over: asyncio.Event) -> N
                 await work.finish(conn, worker=worker, events=[], finals=[end(run)])
 
 
-async def claim(world: World, conn: Connection, worker: WorkerId) -> list[Claimed]:
-    token = next(_TOKENS)
-    claimed = await work.claim(conn, worker=worker, pool=world.pool, token=token, limit=3)
+async def claim(
+    world: World, conn: Connection, worker: WorkerId, *, alone: bool = False
+) -> list[Claimed]:
+    given = {"worker": worker, "pool": world.pool, "token": next(_TOKENS)}
+    if alone:
+        claimed = await work.claim_alone(conn, **given)
+    else:
+        claimed = await work.claim(conn, **given, limit=3)
     assert claimed is not None
     return claimed

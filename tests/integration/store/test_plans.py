@@ -164,6 +164,12 @@ def arguments(today: list[int]) -> dict[str, list[Any]]:
         "objects": ["c", None, "uid-5", 1000],
         "recreate_changes": [today],
         "unlink": [today],
+        "existing_runs": [today],
+        "run_infos": [today, ""],
+        "newest_runs": ["", None, None, None, 2**62, 100],
+        "run_ends": [today, 500, 65536],
+        "run_result": [today[0], 1],
+        "watched_runs": [today, [0] * n, 200, 65536],
     }
 
 
@@ -189,7 +195,18 @@ async def test_hot_statement_reads_no_large_table_from_end_to_end(
 
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
-@pytest.mark.parametrize("name", ["bodies", "history", "already_finished", "snapshots"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bodies",
+        "history",
+        "already_finished",
+        "snapshots",
+        "existing_runs",
+        "run_infos",
+        "watched_runs",
+    ],
+)
 async def test_history_is_read_only_in_the_partitions_of_its_runs(
     raw: asyncpg.Connection, name: str, mode: str
 ) -> None:

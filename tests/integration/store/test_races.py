@@ -33,8 +33,8 @@ async def late(connection: Connection, idle: int, call: Awaitable[Any]) -> Any:
 async def race(
     one: tuple[Connection, Awaitable[Any]], two: tuple[Connection, Awaitable[Any]]
 ) -> tuple[Any, Any]:
-    """Start both calls, one of them up to three statements later than the other."""
-    delay = random.randint(-3, 3)
+    """Start both calls, one of them up to eight statements later than the other."""
+    delay = random.randint(-8, 8)
     return await asyncio.gather(
         late(one[0], max(0, delay), one[1]), late(two[0], max(0, -delay), two[1])
     )

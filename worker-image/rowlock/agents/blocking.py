@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -133,6 +134,12 @@ class Arguments:
     def _parameter(self, index: int) -> str:
         """Return the name of the parameter that takes the argument at `index`."""
         return self._parameters[index] if index < len(self._parameters) else self._rest
+
+
+@lru_cache(1024)
+def arguments_of(fn: Callable[..., Any], takes_run: bool) -> Arguments:
+    """Return how the arguments of a step function cross, worked out once."""
+    return Arguments(fn, takes_run=takes_run)
 
 
 def _positional(fn: Callable[..., Any]) -> tuple[list[str], str]:

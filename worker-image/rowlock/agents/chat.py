@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, overload
 
 import msgspec
 from pydantic import BaseModel
 from pydantic_core import to_json
+from typing_extensions import TypeVar  # those of Python 3.11 have no default
 
+from rowlock.agents import checks
 from rowlock.agents.answer import FreeText, TypedAnswer
+from rowlock.agents.budget import Budget, checked_budget
 from rowlock.agents.conversation import Conversation
 from rowlock.agents.messages import (
     Model,
@@ -22,7 +26,7 @@ from rowlock.agents.messages import (
     tool_message,
     user_message,
 )
-from rowlock.agents.outcome import outcome_errors
+from rowlock.agents.outcome import outcome_errors, read_result
 from rowlock.agents.parallel import settle
 from rowlock.agents.problems import Misfit
 from rowlock.agents.protocol import Journal, Result
@@ -32,19 +36,16 @@ from rowlock.agents.signature import check_agent_name
 from rowlock.agents.toolbox import AnyTool, Toolbox
 from rowlock.agents.typed_input import TypedInput
 from rowlock.agents.work import Work
-from rowlock.errors import (
-    AgentDefinitionError,
-    AgentError,
-    InvalidInput,
-    InvalidOutput,
-    ModelRefused,
-)
+from rowlock.errors import AgentError, InvalidInput, InvalidOutput, ModelRefused
+
+In = TypeVar("In", default=Any)
+Out = TypeVar("Out", default=str)
 
 _REPLY = ReplyCodec()
 _POLICY = Policy("none")
 
 
-class ChatAgent:
+class ChatAgent(Generic[In, Out]):
     """A conversation that ends with an answer.
 
     Parameters
@@ -59,10 +60,14 @@ class ChatAgent:
         Type of the input; None takes any JSON, a string as the user's words.
         Anything but a string is shown to the model as JSON.
     output
-        Type of the final answer; None for text.
-        An answer that does not fit is sent back once with what is wrong.
+        Type of the final answer; None for text, which may not be empty.
     max_turns
         Bound of the model's turns.
+    repairs
+        How often an answer that does not fit is sent back, with what is wrong,
+        before the run fails.
+    budget
+        What a run may use up.
 
     Raises
     ------
@@ -70,7 +75,37 @@ class ChatAgent:
         The declaration cannot work.
     """
 
+    @overload
     def __init__(
+        self,
+        name: str,
+        model: Model,
+        instructions: str,
+        tools: Sequence[AnyTool] = (),
+        *,
+        input: type[In] | None = None,
+        output: type[Out] | None = None,
+        max_turns: int = 20,
+        repairs: int = 2,
+        budget: Budget | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(  # unions and Annotated are no `type`
+        self: ChatAgent[Any, Any],
+        name: str,
+        model: Model,
+        instructions: str,
+        tools: Sequence[AnyTool] = (),
+        *,
+        input: Any = None,
+        output: Any = None,
+        max_turns: int = 20,
+        repairs: int = 2,
+        budget: Budget | None = None,
+    ) -> None: ...
+
+    def __init__(  # noqa: PLR0913  each is an option of its own
         self,
         name: str,
         model: Model,
@@ -80,12 +115,19 @@ class ChatAgent:
         input: Any = None,  # noqa: A002 (what authors expect it to be called)
         output: Any = None,
         max_turns: int = 20,
+        repairs: int = 2,
+        budget: Budget | None = None,
     ) -> None:
         self.name = check_agent_name(name)
-        self.max_turns = _checked(max_turns, name)
-        self._model = _checked_model(model, name)
-        self._system = system_message(instructions)
-        self._toolbox = Toolbox(tools, agent=name)
+        # As a function knows it: under this module's name a worker imports it.
+        self.__module__ = _defining_module()
+        owner = f"Agent {name!r}"
+        self.max_turns = checks.whole_number(max_turns, "max_turns", least=1, owner=owner)
+        self.repairs = checks.whole_number(repairs, "repairs", least=0, owner=owner)
+        self.budget = checked_budget(budget, owner=owner)
+        self._model = checks.model(model, owner=owner)
+        self._system = system_message(checks.text(instructions, "instructions", owner=owner))
+        self._toolbox = Toolbox(checks.several(tools, "tools", owner=owner), agent=name)
         self._input = None if input is None else TypedInput(input, agent=name)
         self._output = FreeText() if output is None else TypedAnswer(output, agent=name)
 
@@ -94,7 +136,7 @@ class ChatAgent:
         """JSON Schema of the input; None when any is accepted."""
         return self._input.schema if self._input else None
 
-    def check_input(self, value: Any) -> Any:
+    def check_input(self, value: Any) -> In:
         """Return `value`, decoded from JSON, as the agent's input.
 
         Raises
@@ -103,10 +145,20 @@ class ChatAgent:
             It does not fit, or there is none.
         """
         if self._input is not None:
-            return self._input.check(value)
+            return self._input.check(value)  # type: ignore[no-any-return]
         if value is None or value == "":
             raise InvalidInput(f"Agent {self.name!r} needs an input: what the user says.")
-        return value
+        return value  # type: ignore[no-any-return]
+
+    def read_result(self, body: bytes) -> Out:
+        """Return the result of a run, as its JSON was stored, as the declared type.
+
+        Raises
+        ------
+        InvalidOutput
+            It was stored by code with another type.
+        """
+        return read_result(self._output.codec, body, agent=self.name)  # type: ignore[no-any-return]
 
     async def execute(self, journal: Journal, value: Any) -> Result:
         """Hold the conversation to its end.
@@ -114,18 +166,18 @@ class ChatAgent:
         Raises
         ------
         InvalidOutput
-            The final answer did not fit, nor did the repaired one.
+            The final answer did not fit, nor did the repaired ones.
         RunError
             The attempt ends with that reason.
         """
-        run = Run(journal)
+        run = Run(journal, budget=self.budget)
         with outcome_errors():
             return run._result(await self._converse(run, value))
 
     async def _converse(self, run: Run, value: Any) -> bytes:
         talk = Conversation(self._system)
         talk.add(user_message(_as_text(value)))
-        repaired = False
+        repairs = self.repairs
         for turn in range(1, self.max_turns + 1):
             reply = await self._ask(run, talk, turn)
             talk.add(reply.message)
@@ -135,8 +187,10 @@ class ChatAgent:
             try:
                 return self._output.body(reply.text)
             except Misfit as error:
-                self._send_back(talk, error, repaired=repaired)
-                repaired = True
+                if not repairs or turn == self.max_turns:
+                    raise self._unfit(error) from error
+                repairs -= 1
+                talk.add(user_message(self._output.complaint(error)))
         raise AgentError(
             f"Agent {self.name!r} gave no answer within max_turns={self.max_turns} turns."
         )
@@ -185,16 +239,8 @@ class ChatAgent:
         for call, content in zip(calls, contents, strict=True):
             talk.add(tool_message(call.id, content))
 
-    def _send_back(self, talk: Conversation, problem: Misfit, *, repaired: bool) -> None:
-        if repaired:
-            raise InvalidOutput(f"The final answer of agent {self.name!r} does not fit: {problem}")
-        schema = (self._output.schema or b"").decode()
-        talk.add(
-            user_message(
-                f"Your answer does not fit: {problem}\n"
-                f"Answer again with nothing but JSON of this schema:\n{schema}"
-            )
-        )
+    def _unfit(self, problem: Misfit) -> InvalidOutput:
+        return InvalidOutput(f"The final answer of agent {self.name!r} does not fit: {problem}")
 
 
 def _as_text(value: Any) -> str:
@@ -204,17 +250,9 @@ def _as_text(value: Any) -> str:
     return (to_json(value) if isinstance(value, BaseModel) else msgspec.json.encode(value)).decode()
 
 
-def _checked(max_turns: int, name: str) -> int:
-    if max_turns < 1:
-        raise AgentDefinitionError(
-            f"Agent {name!r}: max_turns must be at least 1, not {max_turns}."
-        )
-    return max_turns
-
-
-def _checked_model(model: Model, name: str) -> Model:
-    if callable(getattr(model, "turn", None)) and isinstance(getattr(model, "name", None), str):
-        return model
-    raise AgentDefinitionError(
-        f"Agent {name!r}: {model!r} is no model: it needs a `name` and `async def turn(request)`."
-    )
+def _defining_module() -> str:
+    """Return the module in which an agent is being made; `ChatAgent[In, Out](…)` goes by typing."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__") == "typing":
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__", ""))

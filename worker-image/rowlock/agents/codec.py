@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 from pydantic import TypeAdapter, ValidationError
-from pydantic.errors import PydanticUserError
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import PydanticSerializationError
 
 from rowlock.agents.identity import plain_object
@@ -86,6 +86,7 @@ class TypedCodec(Generic[T]):
 
     def __init__(self, adapter: TypeAdapter[T], what: str = "the result") -> None:
         self._what = what
+        self.adapter = adapter
         self._to_json = adapter.serializer.to_json
         self._from_json = adapter.validator.validate_json
 
@@ -133,6 +134,20 @@ def codec(
     return TypedCodec(type_adapter(annotation, owner=owner), what)
 
 
+def result_codec(annotation: Any, *, owner: str) -> PlainCodec[Any] | TypedCodec[Any]:
+    """Build the codec of a declared function's return annotation.
+
+    Raises
+    ------
+    AgentDefinitionError
+        Some part of the type cannot go through JSON.
+    """
+    built = codec(annotation, owner=owner)
+    if isinstance(built, TypedCodec):
+        schema_of(built.adapter, owner=owner, mode="serialization")
+    return built
+
+
 def type_adapter(annotation: Any, *, owner: str) -> TypeAdapter[Any]:
     """Return pydantic's adapter for `annotation`.
 
@@ -144,7 +159,16 @@ def type_adapter(annotation: Any, *, owner: str) -> TypeAdapter[Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            return TypeAdapter(annotation)
+            adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+            if not adapter.pydantic_complete:
+                adapter.rebuild(force=True)
+            return adapter
+    except PydanticUndefinedAnnotation as error:
+        raise AgentDefinitionError(
+            f"{owner} has the type {type_name(annotation)}, which names {error.name!r}: "
+            "define or import that at the top of its module, above this, "
+            "and not only for type checkers."
+        ) from error
     except (PydanticUserError, TypeError, NameError, UserWarning) as error:
         raise AgentDefinitionError(
             f"{owner} has the type {type_name(annotation)}, which cannot go through JSON: "
@@ -158,8 +182,8 @@ def schema_of(adapter: TypeAdapter[Any], *, owner: str, mode: Any = "validation"
         return adapter.json_schema(mode=mode)
     except PydanticUserError as error:
         raise AgentDefinitionError(
-            f"{owner} has a type that JSON Schema cannot describe: "
-            "use a pydantic model, a dataclass or a plain type."
+            f"{owner} has a type with a part that cannot go through JSON "
+            f"({str(error).splitlines()[0]}): use a pydantic model, a dataclass or a plain type."
         ) from error
 
 

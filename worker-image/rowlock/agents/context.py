@@ -41,10 +41,12 @@ class Totals:
 class Call(Totals):
     """One step that is being done, over all its tries."""
 
-    __slots__ = ("id", "number")
+    __slots__ = ("before", "id", "number")
 
-    def __init__(self, run_id: int, key: str, number: int) -> None:
+    def __init__(self, run_id: int, key: str, number: int, before: Tokens = NO_TOKENS) -> None:
         super().__init__()
+        #: What earlier attempts paid for this step; `used` goes on from there.
+        self.before = self.used = before
         # The id goes into HTTP headers and other people's columns: short ASCII.
         plain = key.isascii() and len(key) <= _MAX_CALL_KEY_LENGTH
         self.id = f"{run_id}/{key if plain else digest_bytes(key.encode())}/{number}"

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from rowlock.agents.blocking import Crossing
+from rowlock.agents.budget import Spending, difference
 from rowlock.agents.context import CURRENT, Call
 from rowlock.agents.crossing import error_of
 from rowlock.agents.problems import describe_error
@@ -48,15 +49,24 @@ class Execution(Generic[T]):
         "_intended",
         "_journal",
         "_reason",
+        "_spending",
         "_tries",
         "_work",
         "call",
     )
 
     def __init__(
-        self, work: Work[T], call: Call, *, journal: Journal, clock: Clock, decision: Decision
+        self,
+        work: Work[T],
+        call: Call,
+        *,
+        journal: Journal,
+        clock: Clock,
+        decision: Decision,
+        spending: Spending,
     ) -> None:
         self.call = call
+        self._spending = spending
         self._work = work
         self._journal = journal
         self._clock = clock
@@ -169,7 +179,11 @@ class Execution(Generic[T]):
         following = after_failure(error, policy=self._work.policy, tries=self._tries)
         if following is not Next.RETRY:
             raise await self._give_up(unknown=following is Next.UNKNOWN) from error
+        if self._spending.limited:
+            self._spending.check(difference(self.call.used, self.call.before))
         seconds = wait_seconds(error, tries=self._tries, seed=self.call.id)
+        if self._work.policy.side_effects == "idempotent" and seconds > self._work.policy.key_ttl:
+            raise await self._give_up(unknown=True) from error
         if self._work.policy.side_effects == "non_idempotent" or seconds > LONG_WAIT_SECONDS:
             self._note_failure(seconds)
         await self._journal.pause(seconds)

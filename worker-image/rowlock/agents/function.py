@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from rowlock.agents.codec import codec
-from rowlock.agents.outcome import outcome_errors, output_body
+from rowlock.agents import checks
+from rowlock.agents.budget import Budget, checked_budget
+from rowlock.agents.codec import result_codec
+from rowlock.agents.outcome import outcome_errors, output_body, read_result
 from rowlock.agents.protocol import Journal, Result
 from rowlock.agents.run import Run
 from rowlock.agents.signature import Declaration, check_agent_name, declaration
@@ -22,20 +24,25 @@ class AgentFunction(Generic[P, R]):
 
     Attributes
     ----------
-    name
+    name, budget
         As declared.
     input_schema
         JSON Schema of its input; None when it takes none.
     """
 
-    def __init__(self, fn: Callable[P, Awaitable[R]], *, name: str) -> None:
+    def __init__(
+        self, fn: Callable[P, Awaitable[R]], *, name: str, budget: Budget | None = None
+    ) -> None:
         owner = f"Agent {name!r}"
+        checks.function(fn, owner=f"@agent(name={name!r})")
+        self.budget = checked_budget(budget, owner=owner)
         declared = _declaration(fn, owner)
         self.name = name
         self.__doc__ = fn.__doc__
+        self.__module__ = fn.__module__
         self._fn: Callable[..., Awaitable[Any]] = fn
         self._input = _input(declared, name)
-        self._output = codec(declared.returns, owner=f"The result of agent {name!r}")
+        self._output = result_codec(declared.returns, owner=f"The result of agent {name!r}")
 
     @property
     def input_schema(self) -> dict[str, Any] | None:
@@ -56,6 +63,16 @@ class AgentFunction(Generic[P, R]):
         """
         return self._input.check(value)
 
+    def read_result(self, body: bytes) -> R:
+        """Return the result of a run, as its JSON was stored, as the declared type.
+
+        Raises
+        ------
+        InvalidOutput
+            It was stored by code with another return annotation.
+        """
+        return read_result(self._output, body, agent=self.name)  # type: ignore[no-any-return]
+
     async def execute(self, journal: Journal, value: Any) -> Result:
         """Run the function to its end on a checked input.
 
@@ -64,14 +81,14 @@ class AgentFunction(Generic[P, R]):
         RunError
             The attempt ends with that reason.
         """
-        run = Run(journal)
+        run = Run(journal, budget=self.budget)
         with outcome_errors():
             returned = await self._fn(run, *self._input.arguments(value))
         return run._result(output_body(self._output, returned, agent=self.name))
 
 
 def agent(
-    fn: None = None, /, *, name: str = ""
+    fn: None = None, /, *, name: str = "", budget: Budget | None = None
 ) -> Callable[[Callable[P, Awaitable[R]]], AgentFunction[P, R]]:
     """Declare a durable function: `async def f(run: Run, input: T) -> R`, or without an input.
 
@@ -79,6 +96,8 @@ def agent(
     ----------
     name
         Lower-case letters, digits and '-'.
+    budget
+        What a run may use up.
 
     Raises
     ------
@@ -88,7 +107,7 @@ def agent(
     if fn is not None:
         raise AgentDefinitionError("Write @agent(name='…') with a name.")
     checked = check_agent_name(name)
-    return lambda fn: AgentFunction(fn, name=checked)
+    return lambda fn: AgentFunction(fn, name=checked, budget=budget)
 
 
 def _declaration(fn: Callable[..., Any], owner: str) -> Declaration:
@@ -105,4 +124,5 @@ def _declaration(fn: Callable[..., Any], owner: str) -> Declaration:
 def _input(declared: Declaration, name: str) -> TypedInput | NoInput:
     if not declared.parameters:
         return NoInput(name)
-    return TypedInput(declared.parameters[0].annotation, agent=name)
+    parameter = declared.parameters[0]
+    return TypedInput(parameter.annotation, agent=name, default=parameter)

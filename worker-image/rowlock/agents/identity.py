@@ -25,6 +25,9 @@ from rowlock.errors import AgentError
 
 DIGEST_BYTES = 12
 
+#: What a run's own entries are called, which are no steps.
+RESERVED_NAMES = frozenset(("progress", "sleep"))
+
 #: Longer keys keep their beginning and end in a digest: an index row has to hold them.
 MAX_KEY_LENGTH = 200
 

@@ -39,3 +39,19 @@ def output_body(codec: PlainCodec[Any] | TypedCodec[Any], value: Any, *, agent: 
         raise InvalidOutput(
             f"Agent {agent!r} returned something else than it declares: {error}"
         ) from error
+
+
+def read_result(codec: PlainCodec[Any] | TypedCodec[Any], body: bytes, *, agent: str) -> Any:
+    """Return an agent's result as its declared type.
+
+    Raises
+    ------
+    InvalidOutput
+        The code that stored it declared another type.
+    """
+    try:
+        return codec.read(body)
+    except Misfit as error:
+        raise InvalidOutput(
+            f"The stored result of agent {agent!r} is none that it declares now: {error}"
+        ) from error

@@ -12,14 +12,16 @@ from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Any, NoReturn, cast
 
+from rowlock.agents.blocking import arguments_of
 from rowlock.agents.context import CURRENT, Call
 from rowlock.agents.crossing import BlockingAnswer, BlockingCall, Kind, Trouble, trouble_of
 from rowlock.agents.located import Location, find
 from rowlock.agents.protocol import Journal
-from rowlock.agents.run import Run, arguments_of
+from rowlock.agents.run import Run
 from rowlock.agents.signature import Declared, step_function
 from rowlock.agents.tools import Tool, tool
 from rowlock.errors import AgentError
+from rowlock.options import RunOptions
 
 
 def perform(call: BlockingCall, begun: Callable[[], None] = lambda: None) -> BlockingAnswer:
@@ -130,9 +132,15 @@ class CalledRun(Run):
 class _Names:
     """All that is left of a run's journal."""
 
+    options = RunOptions()
+
     def __init__(self, run_id: int, attempt: int) -> None:
         self.run_id = run_id
         self.attempt = attempt
+
+    def recorded(self) -> tuple[()]:
+        """Know nothing."""
+        return ()
 
 
 def _refuse(what: str) -> NoReturn:

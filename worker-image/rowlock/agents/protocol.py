@@ -14,6 +14,7 @@ What a `Journal` must keep:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -120,6 +121,10 @@ class Journal(Protocol):
         """Return what this attempt or an earlier one recorded of the step `key`; no I/O."""
         ...
 
+    def recorded(self) -> Iterable[Entry]:
+        """Return the newest entry of each step, by all attempts; no I/O."""
+        ...
+
     async def write(
         self, kind: EventKind, key: str, body: bytes, *, tries: int = 1, dur_ms: int | None = None
     ) -> None:
@@ -175,7 +180,7 @@ class Journal(Protocol):
         ...
 
     def count_usage(self, tokens_in: int, tokens_out: int, cost_micro: int) -> None:
-        """Add to what this run has used; stored with the run's end, a step's body has its own."""
+        """Add to what this run has used in all; stored with its end, a step's body has its own."""
         ...
 
 

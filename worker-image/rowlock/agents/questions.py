@@ -6,6 +6,7 @@ Its digest stands for tool and arguments, so an answer never holds for other one
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -46,11 +47,41 @@ class Rule:
             raise AgentDefinitionError(
                 f"Tool {tool!r}: approval_timeout={expires_in!r} must be above 0 seconds."
             )
+        if inspect.iscoroutinefunction(when):
+            raise AgentDefinitionError(
+                f"Tool {tool!r}: approval= takes a plain function that looks at the arguments "
+                "alone, not an `async def`, whose answer would always count as yes."
+            )
         self._when = when
         #: No call needs one.
         self.never = when is None
         self._tool = tool
         self.expires_in = expires_in
+
+    def check(self, parameters: Mapping[str, bool]) -> None:
+        """Refuse a function that could not be called with the tool's arguments.
+
+        Parameters
+        ----------
+        parameters
+            Names of the tool's, and whether a model must give each.
+
+        Raises
+        ------
+        AgentDefinitionError
+            Its parameters are others.
+        """
+        if not callable(self._when):
+            return
+        try:
+            signature = inspect.signature(self._when)
+            signature.bind(**dict.fromkeys(parameters))
+            signature.bind(**{name: None for name, required in parameters.items() if required})
+        except (TypeError, ValueError) as error:
+            raise AgentDefinitionError(
+                f"Tool {self._tool!r}: approval= must take the tool's arguments by their names, "
+                f"with defaults where the tool has some: {error}."
+            ) from error
 
     def question(
         self, key: str, arguments: bytes, args: tuple[Any, ...], kwargs: Mapping[str, Any]

@@ -13,7 +13,8 @@
 | failed, outcome unknown | same | any attempt | still unknown |
 | failed, denied by a person | same | this attempt | denied |
 | done or failed, dropped | any | an earlier attempt | as with other arguments |
-| intent | same | any attempt | idempotent: run with the same call id; else unknown |
+| intent, idempotent | same | any attempt | run with the same call id until its `key_ttl` |
+| any other intent | same | any attempt | unknown |
 | intent or unknown | other | any attempt | NonDeterministic: its effect may be out in the world |
 
 So finished steps are kept over all attempts of a run, and failed ones run again in the next.
@@ -25,6 +26,7 @@ so the next worker, which finds the step unchanged, drops the same.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, unique
 
@@ -152,9 +154,20 @@ class Dropped:
 
 
 def judge(
-    entry: Entry | None, *, args: str, attempt: int, policy: Policy, dropped: Dropped | None = None
+    entry: Entry | None,
+    *,
+    args: str,
+    attempt: int,
+    policy: Policy,
+    dropped: Dropped | None = None,
+    age: Callable[[str], float] = lambda _: 0.0,
 ) -> Decision:
     """Decide by the table above.
+
+    Parameters
+    ----------
+    age
+        Returns how many seconds ago the newest entry of a key was stored.
 
     Raises
     ------
@@ -171,7 +184,7 @@ def judge(
     if entry.kind is EventKind.STEP_DONE:
         return Decision(Verdict.REUSE, record=record, drops=record.drops)
     if entry.kind is EventKind.STEP_INTENT:
-        return _interrupted(record, policy)
+        return _interrupted(record, policy, age(entry.key))
     return _failed(entry, record, attempt)
 
 
@@ -195,8 +208,8 @@ def _changed(entry: Entry, record: Record, attempt: int) -> Decision:
     )
 
 
-def _interrupted(record: Record, policy: Policy) -> Decision:
-    if record.once or policy.side_effects == "non_idempotent":
+def _interrupted(record: Record, policy: Policy, age: float) -> Decision:
+    if record.once or policy.side_effects == "non_idempotent" or age > policy.key_ttl:
         return Decision(Verdict.UNKNOWN, number=record.number, record=record, drops=record.drops)
     return Decision(
         Verdict.RUN, number=record.number, intended=True, record=record, drops=record.drops

@@ -17,12 +17,16 @@ from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Literal
 
+from rowlock.agents import checks
 from rowlock.agents.problems import Misfit
 from rowlock.errors import AgentError, NotStarted, PermanentError
 
 SideEffects = Literal["none", "idempotent", "non_idempotent"]
 
 SIDE_EFFECTS: tuple[SideEffects, ...] = ("none", "idempotent", "non_idempotent")
+
+#: For so long a provider is taken to know an idempotency key.
+KEY_TTL_SECONDS = 24 * 3600.0
 
 #: A longer wait between two tries may be spent without a worker.
 LONG_WAIT_SECONDS = 60.0
@@ -43,11 +47,28 @@ class Policy:
         Further tries after the first.
     timeout
         Seconds for each try; None for no limit but the run's own.
+    key_ttl
+        Seconds after which an idempotent call must not be repeated under its old key.
     """
 
     side_effects: SideEffects = "none"
     retries: int = 4
     timeout: float | None = None
+    key_ttl: float = KEY_TTL_SECONDS
+
+
+def checked(policy: Policy, *, owner: str) -> Policy:
+    """Return `policy` if its numbers make sense.
+
+    Raises
+    ------
+    AgentDefinitionError
+        One does not; the message names it.
+    """
+    checks.whole_number(policy.retries, "retries", least=0, owner=owner)
+    checks.seconds(policy.timeout, "timeout", owner=owner)
+    checks.seconds(policy.key_ttl, "key_ttl", owner=owner)
+    return policy
 
 
 @unique

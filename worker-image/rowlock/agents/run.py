@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import lru_cache
 from typing import Any, TypeVar, overload
 
 import msgspec
 
-from rowlock.agents.blocking import Arguments, Crossing, needs_executor
+from rowlock.agents.asking import blocking_of, crossing_of, digest_of, policy_of, question_of
+from rowlock.agents.budget import NO_BUDGET, Budget
 from rowlock.agents.context import CURRENT
-from rowlock.agents.identity import canonical, digest, keyed, numbered
-from rowlock.agents.located import locate
+from rowlock.agents.identity import digest, keyed, numbered
 from rowlock.agents.messages import Usage
 from rowlock.agents.parallel import settle
 from rowlock.agents.problems import cut
-from rowlock.agents.protocol import Journal, Question, Result
-from rowlock.agents.retry import SIDE_EFFECTS, Policy, SideEffects
-from rowlock.agents.signature import Declared, StepFunction, step_function
+from rowlock.agents.protocol import Journal, Result
+from rowlock.agents.retry import SideEffects
+from rowlock.agents.signature import Declared, step_function
 from rowlock.agents.steps import Steps
 from rowlock.agents.work import Work
 from rowlock.clock import Clock, SystemClock
@@ -27,6 +26,8 @@ from rowlock.states import EventKind
 
 R = TypeVar("R")
 T = TypeVar("T")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
 
 _MAX_PROGRESS_LENGTH = 1024
 _CLOCK = SystemClock()
@@ -42,8 +43,10 @@ class Run:
 
     __slots__ = ("_counts", "_steps")
 
-    def __init__(self, journal: Journal, *, clock: Clock = _CLOCK) -> None:
-        self._steps = Steps(journal, clock)
+    def __init__(
+        self, journal: Journal, *, clock: Clock = _CLOCK, budget: Budget = NO_BUDGET
+    ) -> None:
+        self._steps = Steps(journal, clock, budget)
         self._counts: dict[str, int] = {}
 
     @property
@@ -74,7 +77,11 @@ class Run:
 
     @property
     def usage(self) -> Usage:
-        """What the finished steps have used so far, those of earlier workers included."""
+        """What the steps up to here have used, the same in every replay.
+
+        What earlier attempts used for steps that were not asked for yet is not in it,
+        but counts towards the budget.
+        """
         return Usage(*self._steps.totals.used)
 
     @overload
@@ -84,11 +91,11 @@ class Run:
         fn: Callable[..., Awaitable[R]],
         *args: Any,
         key: str | int | None = None,
-        retries: int = 4,
+        retries: int | None = None,
         timeout: float | None = None,
         side_effects: SideEffects | None = None,
         blocking: bool | None = None,
-    ) -> Coroutine[Any, Any, R]: ...
+    ) -> Coroutine[object, None, R]: ...
 
     @overload
     def step(
@@ -97,11 +104,11 @@ class Run:
         fn: Callable[..., R],
         *args: Any,
         key: str | int | None = None,
-        retries: int = 4,
+        retries: int | None = None,
         timeout: float | None = None,
         side_effects: SideEffects | None = None,
         blocking: bool | None = None,
-    ) -> Coroutine[Any, Any, R]: ...
+    ) -> Coroutine[object, None, R]: ...
 
     def step(
         self,
@@ -109,7 +116,7 @@ class Run:
         fn: Callable[..., Any],
         *args: Any,
         key: str | int | None = None,
-        retries: int = 4,
+        retries: int | None = None,
         timeout: float | None = None,
         side_effects: SideEffects | None = None,
         blocking: bool | None = None,
@@ -134,8 +141,9 @@ class Run:
             and by their order where those are the same.
         retries
             Further tries after a failed one; `PermanentError` ends them.
+            By default what a tool declares, else 4.
         timeout
-            Seconds for each try.
+            Seconds for each try. By default what a tool declares, else no limit.
         side_effects
             `none`: may be done again after a crash.
             `idempotent`: may be repeated with the same `run.call_id`.
@@ -158,10 +166,10 @@ class Run:
         NonDeterministic
             This attempt has recorded the same name and key with other arguments.
         """
-        effects = _side_effects(fn, side_effects)
+        policy = policy_of(name, fn, side_effects, retries=retries, timeout=timeout)
         target = fn.fn if isinstance(fn, Declared) else fn
         known = step_function(target, run_type=Run)
-        args_digest = _digest(name, args)
+        args_digest = digest_of(name, args)
         identity = self._identity(name, key, args_digest)
         work: Work[Any] = Work(
             key=identity,
@@ -169,10 +177,12 @@ class Run:
             fn=target,
             args=(self, *args) if known.takes_run else args,
             codec=known.codec,
-            policy=Policy(effects, retries, timeout),
+            policy=policy,
             is_async=known.is_async,
-            crossing=_crossing(name, target, args, known=known, blocking=_blocking(fn, blocking)),
-            question=_question(fn, identity, args),
+            crossing=crossing_of(
+                name, target, args, known=known, blocking=blocking_of(fn, blocking)
+            ),
+            question=question_of(fn, identity, args),
         )
         return self._steps.perform(work)
 
@@ -199,9 +209,34 @@ class Run:
         name = keyed("sleep", key) if key is not None else self._next("sleep", length)
         await self._steps.sleep(name, float(seconds))
 
-    async def gather(self, *coros: Coroutine[Any, Any, T], limit: int | None = None) -> list[T]:
-        """Await steps at once and return their results in this order.
+    @overload  # as asyncio.gather: so many types as there are steps
+    async def gather(
+        self,
+        one: Coroutine[Any, Any, T],
+        two: Coroutine[Any, Any, T2],
+        /,
+        *,
+        limit: int | None = None,
+    ) -> tuple[T, T2]: ...
 
+    @overload
+    async def gather(
+        self,
+        one: Coroutine[Any, Any, T],
+        two: Coroutine[Any, Any, T2],
+        three: Coroutine[Any, Any, T3],
+        /,
+        *,
+        limit: int | None = None,
+    ) -> tuple[T, T2, T3]: ...
+
+    @overload
+    async def gather(self, *coros: Coroutine[Any, Any, T], limit: int | None = None) -> list[T]: ...
+
+    async def gather(self, *coros: Coroutine[Any, Any, Any], limit: int | None = None) -> Any:
+        """Await steps at once and return a list of their results in this order.
+
+        Type checkers see two or three of them as a tuple, so that each keeps its type.
         All of them end, then the first error in this order is raised: no step is left half done.
 
         Parameters
@@ -234,6 +269,8 @@ class Run:
         cost_micro
             Millionths of a US dollar.
         """
+        if tokens_in < 0 or tokens_out < 0 or cost_micro < 0:
+            raise AgentError("run.count_usage takes numbers from 0 on: what is used stays used.")
         call = CURRENT.get()
         if call is not None:
             call.add((tokens_in, tokens_out, cost_micro))
@@ -242,7 +279,10 @@ class Run:
 
     def _result(self, body: bytes) -> Result:
         steps = self._steps
-        return Result(body, tuple(steps.totals.degraded), *steps.totals.used, steps=steps.finished)
+        if steps.spending.over is not None:
+            raise steps.spending.over  # the agent's code caught it
+        degraded, used = tuple(steps.totals.degraded), steps.spending.used
+        return Result(body, degraded, *used, steps=steps.finished)
 
     def _identity(self, name: str, key: str | int | None, args_digest: str) -> str:
         return keyed(name, key) if key is not None else self._next(name, args_digest)
@@ -251,56 +291,3 @@ class Run:
         kind = f"{name}#{args_digest}"
         nth = self._counts[kind] = self._counts.get(kind, -1) + 1
         return numbered(name, args_digest, nth)
-
-
-def _side_effects(fn: Callable[..., Any], given: SideEffects | None) -> SideEffects:
-    if given is None:
-        return fn.policy.side_effects if isinstance(fn, Declared) else "none"
-    if given not in SIDE_EFFECTS:
-        raise AgentError(f"side_effects={given!r} is not one of {', '.join(SIDE_EFFECTS)}.")
-    return given
-
-
-def _blocking(fn: Callable[..., Any], given: bool | None) -> bool | None:
-    return fn.blocking if given is None and isinstance(fn, Declared) else given
-
-
-def _crossing(
-    name: str,
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    *,
-    known: StepFunction,
-    blocking: bool | None,
-) -> Callable[[], Crossing] | None:
-    """Return how the call reaches an executor; None if it is made here."""
-    if known.is_async and not blocking:
-        return None
-    owner = f"Step {name!r}"
-    if not needs_executor(is_async=known.is_async, blocking=blocking, owner=owner):
-        return None
-    location = locate(fn, owner=owner)
-    cross = arguments_of(fn, known.takes_run)
-    return lambda: Crossing(location, cross.dump(args), as_tool=False)
-
-
-@lru_cache(1024)
-def arguments_of(fn: Callable[..., Any], takes_run: bool) -> Arguments:
-    """Return how the arguments of a step function cross, worked out once."""
-    return Arguments(fn, takes_run=takes_run)
-
-
-def _question(fn: Callable[..., Any], key: str, args: tuple[Any, ...]) -> Question | None:
-    if not isinstance(fn, Declared) or fn.approval is None or fn.approval.never:
-        return None
-    return fn.approval.question(key, canonical(args), args, {})
-
-
-def _digest(name: str, args: tuple[Any, ...]) -> str:
-    try:
-        return digest(args)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise AgentError(
-            f"The arguments of step {name!r} must be data: {error}. "
-            "Bind other things with functools.partial or a closure."
-        ) from error

@@ -15,7 +15,10 @@ from functools import partial
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from rowlock.agents.codec import PlainCodec, TypedCodec, codec
+from rowlock.agents.problems import describe_misfit
 from rowlock.agents.questions import Rule
 from rowlock.agents.retry import Policy
 from rowlock.errors import AgentDefinitionError
@@ -112,6 +115,24 @@ def declaration(fn: Callable[..., Any], *, owner: str, run_type: type) -> Declar
     )
 
 
+def check_default(parameter: Parameter, adapter: TypeAdapter[Any], *, owner: str) -> None:
+    """Refuse a default that is none of its annotation's values: nobody else would look at it.
+
+    Raises
+    ------
+    AgentDefinitionError
+        The default does not fit.
+    """
+    if parameter.required:
+        return
+    try:
+        adapter.validate_python(parameter.default, strict=True)
+    except ValidationError as error:
+        raise AgentDefinitionError(
+            f"{owner} has a default that does not fit: {describe_misfit(error, root='it')}."
+        ) from error
+
+
 def step_function(fn: Callable[..., Any], *, run_type: type) -> StepFunction:
     """Return what is known of `fn`; code that was seen before costs two look-ups."""
     if isinstance(fn, partial):
@@ -196,6 +217,11 @@ def _parameters(
         if parameter.kind in _VARIADIC or parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise AgentDefinitionError(
                 f"{owner} may not have the parameter {parameter}: name each one."
+            )
+        if name in ("self", "cls") and name not in hints:
+            raise AgentDefinitionError(
+                f"{owner} is a method, and nobody would give it its {name!r}: "
+                "make it a function at the top of its module."
             )
         if name not in hints:
             raise AgentDefinitionError(

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rowlock.agents.context import CURRENT, Call, Tokens, Totals
+from rowlock.agents.budget import NO_BUDGET, Budget, Spending, difference
+from rowlock.agents.context import CURRENT, NO_TOKENS, Call, Tokens, Totals
 from rowlock.agents.execution import Execution
 from rowlock.agents.problems import Misfit
 from rowlock.agents.protocol import Journal, Question
@@ -38,12 +39,15 @@ class Steps:
     ----------
     clock
         Measures how long a step took; waiting is the journal's.
+    budget
+        What the agent may use up.
     """
 
-    __slots__ = ("_clock", "_dropped", "_running", "finished", "journal", "totals")
+    __slots__ = ("_clock", "_dropped", "_running", "finished", "journal", "spending", "totals")
 
-    def __init__(self, journal: Journal, clock: Clock) -> None:
+    def __init__(self, journal: Journal, clock: Clock, budget: Budget = NO_BUDGET) -> None:
         self.journal = journal
+        self.spending = Spending(journal, budget)
         self.finished = 0
         self.totals = Totals()
         self._clock = clock
@@ -61,9 +65,13 @@ class Steps:
             It was interrupted, and may not be repeated.
         NonDeterministic
             History holds it with other arguments, or it is running already.
+        BudgetExceeded
+            It is new, and the run has used too much.
         """
         decision = self._judge(work)
         if decision.verdict is Verdict.RUN:
+            if self.spending.limited:
+                self.spending.check()
             if work.question is not None:
                 await self._allowed(work, decision, work.question)
             return await self._execute(work, decision)
@@ -76,6 +84,7 @@ class Steps:
             attempt=self.journal.attempt,
             policy=work.policy,
             dropped=self._dropped,
+            age=self.journal.age,
         )
         if decision.drops:
             self._dropped.add(decision.drops)
@@ -103,6 +112,8 @@ class Steps:
         ApprovalDenied
             Nobody did: the step stays as it is.
         """
+        if self.spending.limited:
+            self.spending.check()
         reply = await self.journal.ask(question)
         if not reply.approved:
             raise ApprovalDenied(denial(reply))
@@ -120,6 +131,8 @@ class Steps:
         journal, entry = self.journal, self.journal.recall(key)
         wait = _decode_wait(entry.body) if entry is not None else None
         if entry is None or wait is None or self._dropped.covers(entry.seq, wait.attempt):
+            if self.spending.limited:
+                self.spending.check()
             wait = Wait(seconds, journal.attempt)
             journal.note(EventKind.SLEEP, key, msgspec.json.encode(wait))
         left = wait.seconds - journal.age(key)
@@ -127,10 +140,9 @@ class Steps:
             await journal.sleep(left)
 
     def count(self, used: Tokens, degraded: tuple[str, ...] = ()) -> None:
-        """Add to the run what one of its steps used and said."""
+        """Add to the run what it used and said outside of steps."""
         self.totals.add(used, degraded)
-        if any(used):
-            self.journal.count_usage(*used)
+        self.spending.add(used)
 
     async def _execute(self, work: Work[T], decision: Decision) -> T:
         execution = self._execution(work, decision)
@@ -139,7 +151,10 @@ class Steps:
             result = await execution.run()
         finally:
             self._running.discard(work.key)
-            self.count(execution.call.used, tuple(execution.call.degraded))
+            call = execution.call
+            if call.used is not NO_TOKENS or call.degraded:  # most tools use nothing
+                self.totals.add(call.used, call.degraded)
+                self.spending.add(difference(call.used, call.before))
         self.finished += 1
         return result
 
@@ -155,7 +170,7 @@ class Steps:
     async def _answer(self, work: Work[T], decision: Decision) -> T:
         """Answer from history."""
         record = decision.record or Record(args=work.args_digest)
-        self.count(record.usage, record.degraded)
+        self.totals.add(record.usage, record.degraded)
         if decision.verdict is Verdict.FAIL:
             raise ApprovalDenied(record.error) if record.denied else StepFailed(record.error)
         if decision.verdict is Verdict.UNKNOWN:
@@ -169,12 +184,11 @@ class Steps:
         return await self._execution(work, decision).record_unknown()
 
     def _execution(self, work: Work[T], decision: Decision) -> Execution[T]:
-        call = Call(self.journal.run_id, work.key, decision.number)
-        if decision.record is not None:
-            call.used = decision.record.usage  # what earlier attempts paid for this step
+        paid = decision.record.usage if decision.record is not None else NO_TOKENS
         return Execution(
             work,
-            call,
+            Call(self.journal.run_id, work.key, decision.number, paid),
+            spending=self.spending,
             journal=self.journal,
             clock=self._clock,
             decision=decision,

@@ -5,22 +5,31 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from inspect import cleandoc
-from typing import Any, Generic, Literal, NotRequired, ParamSpec, TypeVar, get_args
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, get_args
 
 import msgspec
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_core import to_jsonable_python
-from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
+from pydantic import ValidationError
 
+from rowlock.agents import checks
 from rowlock.agents.blocking import Crossing, needs_executor
-from rowlock.agents.codec import PlainCodec, TypedCodec, codec, schema_of, type_adapter
+from rowlock.agents.codec import PlainCodec, TypedCodec, result_codec
+from rowlock.agents.identity import RESERVED_NAMES
 from rowlock.agents.located import check_declared, locate
 from rowlock.agents.problems import Misfit, describe_misfit
 from rowlock.agents.questions import Approval, Rule
-from rowlock.agents.retry import SIDE_EFFECTS, Policy, SideEffects
+from rowlock.agents.retry import (
+    KEY_TTL_SECONDS,
+    SIDE_EFFECTS,
+    Policy,
+    SideEffects,
+    checked,
+)
 from rowlock.agents.run import Run
-from rowlock.agents.signature import Declaration, Declared, Parameter, declaration
+from rowlock.agents.signature import (
+    Declared,
+    declaration,
+)
+from rowlock.agents.tool_arguments import arguments_schema, arguments_validator
 from rowlock.agents.work import call_function
 from rowlock.errors import AgentDefinitionError, PermanentError
 
@@ -30,6 +39,9 @@ R = TypeVar("R")
 OnInterrupt = Literal["tell_model", "ask", "fail"]
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+#: What history calls entries that are no tool's.
+_RESERVED = RESERVED_NAMES | {"model"}
 
 
 class Tool(Declared, Generic[P, R]):
@@ -56,6 +68,7 @@ class Tool(Declared, Generic[P, R]):
         approval_timeout: float | None = None,
         blocking: bool | None = None,
     ) -> None:
+        checks.function(fn, owner="@tool")
         self.name = _checked_name(name or fn.__name__)
         rule = Rule(approval, tool=self.name, expires_in=approval_timeout)
         super().__init__(fn, policy, approval=rule, blocking=blocking)
@@ -63,16 +76,21 @@ class Tool(Declared, Generic[P, R]):
         self.description = cleandoc(fn.__doc__ or "")
         self.on_interrupt = on_interrupt
         owner = f"Tool {self.name!r}"
+        checked(policy, owner=owner)
+        checks.flag(blocking, "blocking", owner=owner)
         declared = declaration(fn, owner=owner, run_type=Run)
         self._takes_run, self._is_async = declared.takes_run, declared.is_async
         #: Each call is made in an executor process.
         self.crosses = needs_executor(is_async=self._is_async, blocking=blocking, owner=owner)
         if self.crosses:
             check_declared(fn, owner=owner)
-        arguments = _arguments(self.name, declared)
+        arguments = arguments_validator(self.name, declared)
         self._validate = arguments.validator.validate_json
-        self.parameters = _schema(arguments, declared, owner)
-        self.codec = ToolCodec(codec(declared.returns, owner=f"The result of tool {self.name!r}"))
+        self.parameters = arguments_schema(arguments, declared, owner)
+        rule.check({one.name: one.required for one in declared.parameters})
+        self.codec = ToolCodec(
+            result_codec(declared.returns, owner=f"The result of tool {self.name!r}")
+        )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself: no step, no record."""
@@ -157,6 +175,7 @@ def tool(  # noqa: PLR0913  what an author may declare
     name: str | None = None,
     retries: int = 4,
     timeout: float | None = None,
+    key_ttl: float = KEY_TTL_SECONDS,
     on_interrupt: OnInterrupt = "tell_model",
     approval: Approval = None,
     approval_timeout: float | None = None,
@@ -175,8 +194,11 @@ def tool(  # noqa: PLR0913  what an author may declare
         `non_idempotent`: it is called once; only `NotStarted` allows another try.
     retries, timeout
         Further tries after a failed one, and seconds for each.
+    key_ttl
+        For how many seconds the other side knows an idempotency key.
+        An `idempotent` call that was interrupted longer ago counts as unknown.
     on_interrupt
-        When nobody knows whether a `non_idempotent` call happened:
+        When nobody knows whether a call happened:
         tell the model so, ask a person whether to make it again, or fail the run.
     approval
         `always`, or a function that gets the call's arguments and says whether a person must agree.
@@ -197,7 +219,7 @@ def tool(  # noqa: PLR0913  what an author may declare
         raise AgentDefinitionError("Write @tool(side_effects=…) with parentheses.")
     _check_choice("side_effects", side_effects, SIDE_EFFECTS)
     _check_choice("on_interrupt", on_interrupt, get_args(OnInterrupt))
-    policy = Policy(side_effects, retries, timeout)
+    policy = Policy(side_effects, retries, timeout, key_ttl)
     return lambda fn: Tool(
         fn,
         name=name,
@@ -214,48 +236,14 @@ def _check_choice(parameter: str, given: object, allowed: tuple[str, ...]) -> No
         raise AgentDefinitionError(f"{parameter}={given!r} is not one of {', '.join(allowed)}.")
 
 
-def _checked_name(name: str) -> str:
-    if _TOOL_NAME.fullmatch(name):
+def _checked_name(name: Any) -> str:
+    if name in _RESERVED:
+        raise AgentDefinitionError(
+            f"A tool cannot be called {name!r}, because history calls other entries so: "
+            "give it another name with @tool(name=…)."
+        )
+    if isinstance(name, str) and _TOOL_NAME.fullmatch(name):
         return name
     raise AgentDefinitionError(
         f"A tool cannot be called {name!r}: models accept letters, digits, '_' and '-', at most 64."
     )
-
-
-def _arguments(name: str, declared: Declaration) -> TypeAdapter[Any]:
-    """Build the validator of a call's arguments; unknown ones are refused."""
-    fields = {p.name: _field(p, name) for p in declared.parameters}
-    arguments = TypedDict(name, fields)  # type: ignore[misc]
-    setattr(arguments, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010
-    for parameter in declared.parameters:
-        type_adapter(parameter.annotation, owner=f"Parameter {parameter.name!r} of tool {name!r}")
-    return type_adapter(arguments, owner=f"Tool {name!r}")
-
-
-def _field(parameter: Parameter, tool_name: str) -> Any:
-    if isinstance(parameter.default, FieldInfo):
-        raise AgentDefinitionError(
-            f"Parameter {parameter.name!r} of tool {tool_name!r}: "
-            "write `Annotated[…, Field(…)] = default`."
-        )
-    return parameter.annotation if parameter.required else NotRequired[parameter.annotation]
-
-
-def _schema(arguments: TypeAdapter[Any], declared: Declaration, owner: str) -> dict[str, Any]:
-    """Return the arguments' JSON Schema with defaults, without titles: they only cost tokens."""
-    schema = _without_titles(schema_of(arguments, owner=owner))
-    schema.setdefault("properties", {})
-    for parameter in declared.parameters:
-        if not parameter.required:
-            default = to_jsonable_python(parameter.default)
-            schema["properties"][parameter.name]["default"] = default
-    return schema
-
-
-def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
-    """Drop the titles that pydantic derives from names, but no property that is called `title`."""
-    kept = {key: value for key, value in schema.items() if key != "title"}
-    for group in ("properties", "$defs"):
-        if group in kept:
-            kept[group] = {name: _without_titles(part) for name, part in kept[group].items()}
-    return kept

@@ -9,25 +9,37 @@ from pydantic import BaseModel, ValidationError
 
 from rowlock.agents.codec import schema_of, type_adapter
 from rowlock.agents.problems import describe_misfit
+from rowlock.agents.signature import Parameter, check_default
 from rowlock.errors import InvalidInput
 
 
 class TypedInput:
-    """The input of an annotated type; its adapter is built once, at import."""
+    """The input of an annotated type; its adapter is built once, at import.
 
-    def __init__(self, annotation: Any, *, agent: str) -> None:
+    Parameters
+    ----------
+    default
+        The function's parameter, whose default stands for no input.
+    """
+
+    def __init__(self, annotation: Any, *, agent: str, default: Parameter | None = None) -> None:
         owner = f"The input of agent {agent!r}"
         self._agent = agent
         self._adapter = type_adapter(annotation, owner=owner)
         self._from_nothing = isinstance(annotation, type) and issubclass(annotation, BaseModel)
         self.schema: dict[str, Any] | None = schema_of(self._adapter, owner=owner)
+        self._default = default if default and not default.required else None
+        if self._default:
+            check_default(self._default, self._adapter, owner=owner)
 
     def check(self, value: Any) -> Any:
-        """Validate; no input at all counts as `{}` where the type is a model.
+        """Validate; no input at all is the default, or `{}` where the type is a model.
 
         JSON's own rules apply (a strict model takes its dates as strings),
         so a value that fails as Python data is looked at once more as JSON.
         """
+        if value is None and self._default:
+            return self._default.default
         if value is None and self._from_nothing:
             value = {}
         try:

@@ -58,10 +58,11 @@ class Work(Generic[T]):
         try:
             async with asyncio.timeout(seconds) as limit:
                 return await call_function(self.fn, self.args, is_async=self.is_async)
-        except TimeoutError as error:
+        except TimeoutError:
             if not limit.expired():
                 raise
-            raise TimeoutError(f"no result within its timeout of {seconds:g} s") from error
+            # What asyncio raised says only that it cancelled the call.
+            raise TimeoutError(f"no result within its timeout of {seconds:g} s") from None
 
 
 async def call_function(

@@ -7,6 +7,7 @@ claim nothing more; let each run reach a step boundary; hand over what did not; 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +16,7 @@ import structlog
 from rowlock.agents.protocol import Agent
 from rowlock.clock import Clock, SystemClock
 from rowlock.engine.backoff import backoff_seconds
+from rowlock.engine.blocked import BlockWatch
 from rowlock.engine.board import DRAINING, Board, Groups
 from rowlock.engine.claimer import Claimer
 from rowlock.engine.executors import Executors
@@ -25,6 +27,7 @@ from rowlock.engine.onloop import tasks_on
 from rowlock.engine.prepared import Prepared, Surroundings
 from rowlock.engine.probation import Probation
 from rowlock.engine.pulse import Pulse
+from rowlock.engine.rehearsal import Rehearsal
 from rowlock.engine.runner import SWEEP_SECONDS, Runner
 from rowlock.engine.statements import ClaimerStatements, WriterStatements
 from rowlock.engine.trust import Trust
@@ -69,9 +72,22 @@ def answer_seconds(lease_seconds: float) -> float:
 
 
 class Host:
-    """One loop process."""
+    """One loop process.
 
-    def __init__(self, boot: Boot, board: Board, clock: Clock | None = None) -> None:
+    Parameters
+    ----------
+    rehearsal
+        What it does beside for somebody who tries an agent out.
+    """
+
+    def __init__(
+        self,
+        boot: Boot,
+        board: Board,
+        clock: Clock | None = None,
+        *,
+        rehearsal: Rehearsal | None = None,
+    ) -> None:
         self._boot = boot
         self._board = board
         self._clock = clock or SystemClock()
@@ -84,14 +100,14 @@ class Host:
         self._writer = Writer(clock=self._clock, tally=self._tally, on_fenced=self.fenced)
         self._loader = Loader(self._clock)
         self._executors = self._make_executors()
-        self._runner = Runner(self._surroundings(), slots=boot.slots)
+        self._runner = Runner(self._surroundings(rehearsal), slots=boot.slots)
         self._probation = Probation()
         self._capped: frozenset[AgentId] = frozenset()
         self._claimer: Claimer | None = None
         self._claiming: asyncio.Task[None]
 
-    def _surroundings(self) -> Surroundings:
-        return Surroundings(
+    def _surroundings(self, rehearsal: Rehearsal | None) -> Surroundings:
+        around = Surroundings(
             name=self._boot.name,
             writer=self._writer,
             trust=self._trust,
@@ -103,6 +119,9 @@ class Host:
             executors=self._executors,
             park_seconds=self._boot.park_seconds,
         )
+        if rehearsal is not None:
+            around.journal = rehearsal.journal
+        return around
 
     def _make_executors(self) -> Executors:
         boot = self._boot
@@ -158,9 +177,12 @@ class Host:
         """Host runs until told to leave; return the exit code."""
         loop = asyncio.get_running_loop()
         loop.set_task_factory(tasks_on(self._board.cells))
+        watch = BlockWatch(self._board, threading.get_ident())
+        watch.start()
         try:
             return await self._host()
         finally:
+            watch.stop()
             loop.set_task_factory(None)
             self._executors.kill()
 

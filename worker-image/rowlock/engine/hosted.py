@@ -140,7 +140,7 @@ class HostedRun:
         around, prepared = self._around, self._prepared
         agent = around.load(prepared)
         value = agent.check_input(prepared.input())
-        self._journal = RunJournal(
+        self._journal = around.journal(self.claimed)(
             self._lane,
             self.options,
             history=prepared.history,

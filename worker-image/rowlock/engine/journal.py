@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -155,8 +155,13 @@ class RunJournal:
         found = self._entries.get(key)
         return Entry(found.kind, key, found.tries, found.body, found.seq) if found else None
 
+    def recorded(self) -> Iterator[Entry]:
+        """Return the newest entry of each step."""
+        for key, found in self._entries.items():
+            yield Entry(found.kind, key, found.tries, found.body, found.seq)
+
     def age(self, key: str) -> float:
-        """Return the seconds since the newest sleep or failure `key` was stored; 0 for none."""
+        """Return the seconds since the newest entry of `key`, if no success, was stored."""
         found = self._entries.get(key)
         return time.monotonic() - found.stored if found else 0.0
 
@@ -175,7 +180,7 @@ class RunJournal:
         waiter = self._loop.create_future()
         seq = self._give(kind, key, body, tries=tries, dur_ms=dur_ms, waiter=waiter)
         await waiter
-        self._entries[key] = _Known(kind, tries, body, seq)
+        self._entries[key] = _Known(kind, tries, body, seq, time.monotonic())
         if kind is EventKind.STEP_DONE:
             self.steps += 1
         if kind is not EventKind.STEP_INTENT:

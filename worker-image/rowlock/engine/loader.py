@@ -46,7 +46,7 @@ class Loader:
         if failed and self._clock.monotonic() - failed[0] < _FAILURE_SECONDS:
             raise _again(failed[1])
         try:
-            agent = _named(entrypoint)
+            agent = find_agent(entrypoint)
         except AgentLoadError as error:
             self._failures[revision] = (self._clock.monotonic(), error)
             raise _again(error) from error.__cause__
@@ -61,7 +61,14 @@ def _again(error: AgentLoadError) -> AgentLoadError:
     return copy
 
 
-def _named(entrypoint: str) -> Agent:
+def find_agent(entrypoint: str) -> Agent:
+    """Import the agent that `entrypoint` names.
+
+    Raises
+    ------
+    AgentLoadError
+        It cannot be imported or is no agent.
+    """
     module, colon, attribute = entrypoint.partition(":")
     if not (module and colon and attribute):
         raise AgentLoadError(f"entry point {entrypoint!r} does not look like module:attribute")

@@ -28,6 +28,10 @@ class Boot(msgspec.Struct, frozen=True, tag=True):
         Blocking calls at once, and how many one executor makes before it is replaced.
     lease_seconds
         For how long PostgreSQL trusts it after a beat.
+    watched
+        Somebody looks at its runs: their live text is sent up.
+    crash_at
+        A step behind whose effect it dies, in a run that was not taken over yet.
     park_seconds
         A shorter wait of a run is spent in the process.
     quarantine
@@ -46,6 +50,8 @@ class Boot(msgspec.Struct, frozen=True, tag=True):
     log_level: str
     executors: int = 4
     executor_max_calls: int = 1000
+    watched: bool = False
+    crash_at: str = ""
     park_seconds: float = 5.0
     quarantine: bool = False
 
@@ -96,17 +102,32 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     gauges: list[tuple[str, float]]
 
 
+class Live(msgspec.Struct, frozen=True, tag=True):
+    """From the loop: what a watched run says just now; it is stored nowhere.
+
+    Parameters
+    ----------
+    step
+        Key of the step that says it; empty outside of steps.
+    """
+
+    run: int
+    step: str
+    text: str
+
+
 ToLoop = Boot | Cancel | Suspend | Capped | Look | Drain | Stop | Fence
+FromLoop = Report | Live
 
 _encoder = msgspec.json.Encoder()
 _to_loop: msgspec.json.Decoder[ToLoop] = msgspec.json.Decoder(ToLoop)
-_report = msgspec.json.Decoder(Report)
+_from_loop: msgspec.json.Decoder[FromLoop] = msgspec.json.Decoder(FromLoop)
 
 #: Longest line that a reader must be ready for: a poll's worth of cancels.
 LINE_LIMIT = 4 * 1024 * 1024
 
 
-def line(message: ToLoop | Report) -> bytes:
+def line(message: ToLoop | FromLoop) -> bytes:
     """Return `message` as one line."""
     return _encoder.encode(message) + b"\n"
 
@@ -116,9 +137,9 @@ def to_loop(raw: bytes) -> ToLoop:
     return _to_loop.decode(raw)
 
 
-def from_loop(raw: bytes) -> Report:
+def from_loop(raw: bytes) -> FromLoop:
     """Return what the loop said."""
-    return _report.decode(raw)
+    return _from_loop.decode(raw)
 
 
 def read_boot(control: socket.socket) -> Boot:

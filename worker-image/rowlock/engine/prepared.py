@@ -12,6 +12,7 @@ from rowlock import options as run_options
 from rowlock.agents.protocol import Agent, Seat
 from rowlock.clock import Clock
 from rowlock.engine.board import Board
+from rowlock.engine.journal import RunJournal
 from rowlock.engine.trust import Trust
 from rowlock.engine.writer import Writer
 from rowlock.metrics import Tally
@@ -86,6 +87,8 @@ class Surroundings:
         This process, as people see it.
     load
         Returns the agent of a prepared run.
+    journal
+        Returns what makes the journal of a claimed run.
     park_seconds
         A shorter wait of a run is spent in the process.
     """
@@ -99,4 +102,5 @@ class Surroundings:
     load: Callable[[Prepared], Agent]
     executors: Seats
     max_result_bytes: int
+    journal: Callable[[Claimed], Callable[..., RunJournal]] = lambda _: RunJournal
     park_seconds: float = 5.0

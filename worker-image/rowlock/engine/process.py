@@ -24,6 +24,7 @@ from rowlock.engine import collector
 from rowlock.engine.board import Board
 from rowlock.engine.forks import guard_forks
 from rowlock.engine.host import Host
+from rowlock.engine.live import LiveText
 from rowlock.engine.messages import (
     EXIT_FENCED,
     LINE_LIMIT,
@@ -41,6 +42,7 @@ from rowlock.engine.messages import (
     to_loop,
 )
 from rowlock.engine.parent import die_with_parent, hide_memory
+from rowlock.engine.rehearsal import Rehearsal
 
 log = structlog.get_logger(__name__)
 
@@ -95,13 +97,20 @@ async def serve(boot: Boot, board: Board, control: socket.socket) -> int:
     """Host runs; return the exit code."""
     control.setblocking(False)
     reader, writer = await asyncio.open_connection(sock=control, limit=LINE_LIMIT)
-    host = Host(boot, board)
+    host = Host(boot, board, rehearsal=_rehearsal(boot, writer))
     tasks = [asyncio.create_task(obey(reader, host)), asyncio.create_task(report(writer, host))]
     code = await host.run()
     tasks[1].cancel()
     writer.write(line(host.report()))
     await writer.drain()
     return code
+
+
+def _rehearsal(boot: Boot, writer: asyncio.StreamWriter) -> Rehearsal | None:
+    if not (boot.watched or boot.crash_at):
+        return None
+    live = LiveText(writer.write, writer.transport.get_write_buffer_size)
+    return Rehearsal(live, crash_at=boot.crash_at)
 
 
 def main() -> None:

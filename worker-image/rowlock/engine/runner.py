@@ -18,7 +18,7 @@ from rowlock.engine.endings import HandOver
 from rowlock.engine.hosted import HostedRun
 from rowlock.engine.lane import Leave, Release
 from rowlock.engine.prepared import Prepared, Surroundings
-from rowlock.states import FinalStatus, ParkReason
+from rowlock.states import FinalStatus, Outcome, ParkReason
 from rowlock.store.types import AgentId, Claimed, Final, RunId, Verdict
 
 log = structlog.get_logger(__name__)
@@ -178,10 +178,14 @@ class Runner:
             for reason in row.parked.reasons or (ParkReason.SUSPENDED,):
                 tally.add(metrics.RUNS_PARKED, reason)
         else:
-            tally.add(metrics.RUNS_FINISHED, _status(row), str(row.reason or ""))
+            tally.add(metrics.RUNS_FINISHED, _status(row), _reason(row))
 
     def _show(self) -> None:
         self._around.board.cells[RUNNING] = len(self._runs)
+
+
+def _reason(row: Final) -> str:
+    return "Degraded" if row.outcome == Outcome.DEGRADED else str(row.reason or "")
 
 
 def _status(row: Final) -> str:

@@ -25,6 +25,7 @@ __all__ = [
     "ensure_agent",
     "ensure_partitions",
     "ensure_pool",
+    "ensure_revision",
     "expire_queued",
     "limit_agent",
     "request_cancel",
@@ -82,11 +83,30 @@ async def ensure_agent(  # noqa: PLR0913  an agent has that many parts
     agent = AgentId(found[0])
     if tuple(found)[1:] != values:
         await caps.set_caps(conn, agent, Caps(*values))
-    row = await conn.fetchrow("revision_id", agent, digest)
-    if row is None:
-        await conn.execute("ensure_revision", agent, digest, entrypoint, spec)
-        row = await conn.fetchrow("revision_id", agent, digest)
-    return agent, RevisionId(_found(row, "revision")["revision_id"])
+    return agent, await _revision(conn, agent, entrypoint=entrypoint, spec=spec, digest=digest)
+
+
+async def ensure_revision(
+    conn: Connection,
+    *,
+    agent: AgentId | None,
+    namespace: str,
+    name: str,
+    entrypoint: str,
+    spec: bytes,
+    digest: str,
+) -> tuple[AgentId, RevisionId]:
+    """Do what `ensure_agent` does, and leave the caps of an agent alone that is there.
+
+    Parameters
+    ----------
+    agent
+        None: it was not there a moment ago, and is made without caps.
+    """
+    if agent is None:
+        await conn.execute("ensure_agent", namespace, name, None, None, None)
+        agent = AgentId(_found(await conn.fetchrow("agent", namespace, name), "agent")[0])
+    return agent, await _revision(conn, agent, entrypoint=entrypoint, spec=spec, digest=digest)
 
 
 async def limit_agent(conn: Connection, *, namespace: str, name: str, limits: Caps) -> bool:
@@ -213,6 +233,16 @@ def _judge(run: NewRun, row: Any) -> Enqueued | None:
     if run.uid is None and row["same_input"]:
         return Enqueued(RunId(row["by_key"]), Submission.EXISTS, row["holder"])
     return Enqueued(RunId(row["by_key"]), Submission.DUPLICATE_KEY, row["holder"])
+
+
+async def _revision(
+    conn: Connection, agent: AgentId, *, entrypoint: str, spec: bytes, digest: str
+) -> RevisionId:
+    row = await conn.fetchrow("revision_id", agent, digest)
+    if row is None:
+        await conn.execute("ensure_revision", agent, digest, entrypoint, spec)
+        row = await conn.fetchrow("revision_id", agent, digest)
+    return RevisionId(_found(row, "revision")["revision_id"])
 
 
 def _ids(rows: Sequence[Any]) -> list[RunId]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from rowlock.engine import messages
 from rowlock.engine.board import DRAINING, LAG_US, RUN, RUNNING, SLOTS, TICK, Board
-from rowlock.engine.messages import LINE_LIMIT, Boot, Drain, Report, Stop, ToLoop
+from rowlock.engine.messages import LINE_LIMIT, Boot, Drain, FromLoop, Stop, ToLoop
 from rowlock.store.types import Beat, WorkerId
 
 #: Variables that hold or hint at the way into the database.
@@ -64,7 +64,7 @@ class Child:
 
     @classmethod
     async def start(
-        cls, boot: Boot, on_report: Callable[[Child, Report], None], *, registered_ns: int
+        cls, boot: Boot, on_report: Callable[[Child, FromLoop], None], *, registered_ns: int
     ) -> Child:
         """Start a loop process and tell it who it is; its registration was its first beat.
 
@@ -86,14 +86,14 @@ class Child:
         return child
 
     async def _open(
-        self, control: socket.socket, on_report: Callable[[Child, Report], None]
+        self, control: socket.socket, on_report: Callable[[Child, FromLoop], None]
     ) -> None:
         reader, self._writer = await asyncio.open_connection(sock=control, limit=LINE_LIMIT)
         self._reading = asyncio.create_task(self._read(reader, on_report))
         self.send(self.boot)
 
     async def _read(
-        self, reader: asyncio.StreamReader, on_report: Callable[[Child, Report], None]
+        self, reader: asyncio.StreamReader, on_report: Callable[[Child, FromLoop], None]
     ) -> None:
         try:
             while raw := await reader.readline():

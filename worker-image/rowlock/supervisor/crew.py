@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
-from rowlock.engine.messages import Boot, Drain, Fence, Report, Stop
+from rowlock.engine.messages import Boot, Drain, Fence, FromLoop, Stop
 from rowlock.engine.rounds import pause
 from rowlock.errors import StoreError
 from rowlock.metrics import Tally
@@ -72,7 +72,7 @@ class Crew:
         connection: Connection,
         *,
         tally: Tally,
-        on_report: Callable[[Child, Report], None],
+        on_report: Callable[[Child, FromLoop], None],
         on_end: Callable[[Child], None] = lambda _: None,
     ) -> None:
         self._plans = plans

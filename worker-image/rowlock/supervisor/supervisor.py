@@ -19,7 +19,7 @@ import structlog
 
 from rowlock import metrics
 from rowlock.clock import Clock, SystemClock
-from rowlock.engine.messages import Look, Report
+from rowlock.engine.messages import FromLoop, Live, Look
 from rowlock.engine.rounds import Guard, keep, pause
 from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.metrics import Exporter, Tally
@@ -29,12 +29,13 @@ from rowlock.store.connection import Connection
 from rowlock.store.nudges import CHANNEL
 from rowlock.supervisor.beats import Beater
 from rowlock.supervisor.child import Child
-from rowlock.supervisor.crew import Crew
+from rowlock.supervisor.crew import Crew, Plan
 from rowlock.supervisor.exposition import Pulse, serve
 from rowlock.supervisor.plans import make_plans, quarantine_plans
 from rowlock.supervisor.promotions import Promoter
 from rowlock.supervisor.quarantine import PERIOD as QUARANTINE_PERIOD
 from rowlock.supervisor.quarantine import Quarantine
+from rowlock.supervisor.rehearsal import RehearsalPlan
 from rowlock.supervisor.stalls import PERIOD, StallWatch
 from rowlock.supervisor.upkeep import Upkeep, note_fenced
 from rowlock.supervisor.wishes import POLL_SECONDS, WishPoller
@@ -47,10 +48,23 @@ _CONNECT_RETRY_SECONDS = 0.5
 
 
 class Supervisor:
-    """Runs a worker to its end."""
+    """Runs a worker to its end.
 
-    def __init__(self, settings: WorkerSettings, clock: Clock | None = None) -> None:
+    Parameters
+    ----------
+    rehearsal
+        For somebody who tries an agent out, and calls `leave` instead of sending signals.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        clock: Clock | None = None,
+        *,
+        rehearsal: RehearsalPlan | None = None,
+    ) -> None:
         self._settings = settings
+        self._rehearsal = rehearsal
         self._clock = clock or SystemClock()
         self._tally = Tally()
         self._exporter = Exporter()
@@ -73,7 +87,8 @@ class Supervisor:
         StoreUnavailable
             The database was away for the whole of `connect_timeout_seconds`.
         """
-        self._listen_to_signals()
+        if self._rehearsal is None:
+            self._listen_to_signals()
         if self._settings.metrics_port:
             serve(self._settings.metrics_port, self._exporter, self._pulse)
         try:
@@ -101,9 +116,10 @@ class Supervisor:
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._asked_to_leave)
+            loop.add_signal_handler(number, self.leave)
 
-    def _asked_to_leave(self) -> None:
+    def leave(self) -> None:
+        """Drain and end; the second call ends the drain."""
         if self._drain.is_set():
             self._now.set()
         self._drain.set()
@@ -139,7 +155,7 @@ class Supervisor:
         )
         fenced = await workers.fence_instance(connection, instance=settings.instance_name)
         note_fenced(fenced, reason="WorkerDied", tally=self._tally)
-        plans = make_plans(settings, pool)
+        plans = self._tried(make_plans(settings, pool))
         self._crew = Crew(
             plans,
             connection,
@@ -156,6 +172,9 @@ class Supervisor:
             slots=settings.slots,
         )
 
+    def _tried(self, plans: list[Plan]) -> list[Plan]:
+        return plans if self._rehearsal is None else self._rehearsal.applied_to(plans)
+
     def _duties(
         self, beats: Connection, control: Connection, upkeep: Connection, promoting: Connection
     ) -> list[asyncio.Task[None]]:
@@ -164,7 +183,7 @@ class Supervisor:
         self._wishes = WishPoller(control)
         self._promoter = Promoter(promoting, tally=tally)
         self._quarantine = Quarantine(
-            quarantine_plans(settings, self._pool),
+            self._tried(quarantine_plans(settings, self._pool)),
             self._crew,
             upkeep,
             pool=self._pool,
@@ -224,7 +243,11 @@ class Supervisor:
         for child in self._crew.living:
             self._exporter.show(metrics.BEAT_AGE, child.board.beat_age(), child.boot.label)
 
-    def _on_report(self, child: Child, report: Report) -> None:
+    def _on_report(self, child: Child, report: FromLoop) -> None:
+        if isinstance(report, Live):
+            if self._rehearsal is not None:
+                self._rehearsal.on_live(report)
+            return
         self._exporter.add(report.counters)
         for name, value in report.gauges:
             self._exporter.show(metrics.TABLE[name], value, child.boot.label)

@@ -118,6 +118,10 @@ class MemoryJournal:
         """Return the newest entry of `key`."""
         return self._newest.get(key)
 
+    def recorded(self) -> Iterable[Entry]:
+        """Return the newest entry of each step."""
+        return list(self._newest.values())
+
     async def write(
         self, kind: EventKind, key: str, body: bytes, *, tries: int = 1, dur_ms: int | None = None
     ) -> None:

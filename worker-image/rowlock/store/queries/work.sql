@@ -73,7 +73,7 @@ JOIN LATERAL (SELECT * FROM rowlock.run x WHERE x.run_id = a.run_id LIMIT 1) r O
 -- Read the whole history of run $1.
 SELECT e.run_id, e.seq, e.epoch, e.attempt, e.kind, e.key, e.try, e.dur_ms, e.body,
        -- Of what a wait counts from: so many seconds ago, by the clock that decides about waits.
-       CASE WHEN e.kind IN (3, 5) /* STEP_FAILED, SLEEP */
+       CASE WHEN e.kind IN (1, 3, 5) /* STEP_INTENT, STEP_FAILED, SLEEP */
             THEN extract(epoch FROM (SELECT rowlock.now()) - e.at)::float8 END AS age
 FROM rowlock.run_event e WHERE e.run_id = $1::bigint ORDER BY e.seq;
 

@@ -33,7 +33,7 @@ _SHOWN = {
     EventKind.TAKEN_OVER: ChangeKind.TAKEN_OVER,
     EventKind.HANDED_OVER: ChangeKind.HANDED_OVER,
 }
-_AGED = (EventKind.STEP_FAILED, EventKind.SLEEP)
+_AGED = (EventKind.STEP_INTENT, EventKind.STEP_FAILED, EventKind.SLEEP)
 _MOST_MESSAGE = 1000
 
 
