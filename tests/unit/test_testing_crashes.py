@@ -171,6 +171,42 @@ async def test_a_run_that_loses_its_worker_too_often_fails() -> None:
         _ = trial.result
 
 
+async def test_after_two_deaths_the_run_goes_on_alone() -> None:
+    trial = await Trial.begin(example.support, TICKET)
+    for _ in range(3):
+        await crash(trial, CrashAt(Point.BEFORE_STEP, 2))
+    await trial.run()
+
+    assert alone(trial) == [False, False, True, True]
+    assert_sound(trial)
+
+
+async def test_a_run_that_lived_long_enough_alone_goes_back_among_the_others() -> None:
+    @agent(name="lasting")
+    async def lasting(run: Run) -> int:
+        await run.step("first", one)
+        for _ in range(10):
+            await run.sleep(4)  # too short to leave the process for
+        await run.sleep(86_400)
+        return await run.step("second", one)
+
+    trial = await Trial.begin(lasting)
+    for _ in range(2):
+        await crash(trial, CrashAt(Point.BEFORE_START))
+    await trial.run()
+
+    assert trial.result == 1
+    assert trial.takeovers == 2
+    assert alone(trial) == [False, False, True, False], "one worker, by two of its processes"
+    assert trial.lives[-1].begun == tuple(trial.steps)
+    assert trial.store.tables.violations() == []
+
+
+def alone(trial: Trial) -> list[bool]:
+    """Tell of each process that there was whether it is one of quarantine."""
+    return [worker.new.quarantine for worker in trial.store.tables.workers.values()]
+
+
 # -------------------------------------------------------------------- what a death is
 
 

@@ -7,12 +7,14 @@ The store in memory is the model: a few plain loops, where PostgreSQL has statem
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import asyncpg
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -47,6 +49,15 @@ STEP_SECONDS = 1000.0
 RETRY_SECONDS = 3400.0
 DEADLINE_SECONDS = 1500.0
 LEASE_SECONDS = 2500.0
+
+#: Sequences of calls: as many as take half a minute, or as many as somebody has time for.
+EXAMPLES = int(os.environ.get("ROWLOCK_MODEL_EXAMPLES", "80"))
+STEPS = 50
+
+#: Which of a worker's runs was on its loop when it ended: None if nobody saw that.
+SEEN = st.one_of(st.none(), st.integers(0, 3))
+#: Which of the leases that there are a worker writes for, or of those that it may have lost.
+WHICH = st.integers(-2, 3)
 
 
 @dataclass
@@ -94,6 +105,8 @@ class StoreMachine(RuleBasedStateMachine):
         for side in self.sides:
             self.do(side.subject.prepare())
         self.seqs: dict[int, int] = {}
+        self.quarantine: set[int] = set()
+        self.holds: list[Hold] = []
 
     def do(self, call: Coroutine[Any, Any, T]) -> T:
         return self.loop.run(call)
@@ -122,7 +135,6 @@ class StoreMachine(RuleBasedStateMachine):
 
     worker_ids = Bundle("worker_ids")
     run_ids = Bundle("run_ids")
-    holds = Bundle("holds")
 
     # ---------------------------------------------------------------- what comes in
 
@@ -130,20 +142,37 @@ class StoreMachine(RuleBasedStateMachine):
     def first_worker(self) -> int:
         return self._register(None)
 
-    @rule(target=worker_ids, pod=st.sampled_from([None, "a", "b"]))
-    def register(self, pod: str | None) -> int:
-        return self._register(pod)
+    @initialize(target=worker_ids)
+    def first_process_of_quarantine(self) -> int:
+        return self._register(None, quarantine=True)
 
-    def _register(self, pod: str | None) -> int:
+    @initialize(target=run_ids, lost=st.sampled_from([0, 2]))
+    def first_runs(self, lost: int) -> Any:
+        """Begin with runs that wait or, every other time, with two that are to be alone."""
+        runs = self._enqueue(lambda side: side.subject.new(2, max_takeovers=2))
+        for _ in range(lost):
+            self.claim_and_die(3, None)
+        return runs
+
+    @rule(target=worker_ids, pod=st.sampled_from([None, "a", "b"]), quarantine=st.booleans())
+    def register(self, pod: str | None, quarantine: bool) -> int:
+        return self._register(pod, quarantine=quarantine)
+
+    def _register(self, pod: str | None, *, quarantine: bool = False) -> int:
         async def call(side: Side) -> int:
-            side.workers.append(await side.subject.worker(pod=pod, lease=LEASE_SECONDS))
+            side.workers.append(
+                await side.subject.worker(pod=pod, lease=LEASE_SECONDS, quarantine=quarantine)
+            )
             return len(side.workers) - 1
 
-        return self.both(call)
+        worker = self.both(call)
+        if quarantine:
+            self.quarantine.add(worker)
+        return worker
 
     @rule(
         target=run_ids,
-        count=st.integers(1, 3),
+        count=st.integers(1, 2),
         linked=st.booleans(),
         priority=st.integers(0, 1),
         limit=st.integers(0, 2),
@@ -201,24 +230,31 @@ class StoreMachine(RuleBasedStateMachine):
 
     # ---------------------------------------------------------------- what workers do
 
-    @rule(target=holds, worker=worker_ids, limit=st.integers(1, 3))
-    def claim(self, worker: int, limit: int) -> Any:
+    @rule(worker=worker_ids, limit=st.integers(1, 3))
+    def claim(self, worker: int, limit: int) -> None:
+        """Do what the engine does: a process of quarantine never claims but alone."""
+        self._claim(worker, None if worker in self.quarantine else limit)
+
+    @rule(worker=worker_ids)
+    def claim_alone(self, worker: int) -> None:
+        self._claim(worker, None)
+
+    def _claim(self, worker: int, limit: int | None) -> None:
+        """Claim up to `limit` runs, or one that is to be alone."""
+
         async def call(side: Side) -> Any:
-            subject = side.subject
-            return self._known(
-                side,
-                await subject.store.claim(
-                    worker=side.workers[worker],
-                    pool=subject.pool,
-                    token=subject.token(),
-                    limit=limit,
-                ),
-            )
+            store, pool = side.subject.store, side.subject.pool
+            me, token = side.workers[worker], side.subject.token()
+            if limit is None:
+                claimed = await store.claim_alone(worker=me, pool=pool, token=token)
+            else:
+                claimed = await store.claim(worker=me, pool=pool, token=token, limit=limit)
+            return self._known(side, claimed)
 
-        return self._holds(worker, self.both(call))
+        self._remember(worker, self.both(call))
 
-    @rule(target=holds, worker=worker_ids)
-    def adopt(self, worker: int) -> Any:
+    @rule(worker=worker_ids)
+    def adopt(self, worker: int) -> None:
         async def call(side: Side) -> Any:
             token = side.subject.token()
             return self._known(
@@ -228,7 +264,7 @@ class StoreMachine(RuleBasedStateMachine):
                 ),
             )
 
-        return self._holds(worker, self.both(call))
+        self._remember(worker, self.both(call))
 
     @staticmethod
     def _known(side: Side, claimed: list[Claimed] | None) -> Any:
@@ -236,19 +272,16 @@ class StoreMachine(RuleBasedStateMachine):
         return claimed and {
             side.runs.index(c.run_id): (
                 c.epoch, c.attempt, c.key, c.takeovers, c.max_takeovers, c.linked, c.cancelled,
-                plain(c.carry),
+                c.blamed, c.suspected, c.probation_seconds, plain(c.carry),
             )
             for c in claimed
         }  # fmt: skip
 
-    @staticmethod
-    def _holds(worker: int, claimed: Any) -> Any:
-        return multiple(
-            *(Hold(worker, run, row[0], row[1]) for run, row in (claimed or {}).items())
-        )
+    def _remember(self, worker: int, claimed: Any) -> None:
+        self.holds += [Hold(worker, run, row[0], row[1]) for run, row in (claimed or {}).items()]
 
     @rule(
-        hold=holds,
+        which=WHICH,
         kinds=st.lists(
             st.sampled_from([EventKind.STEP_DONE, EventKind.TAKEN_OVER, EventKind.HANDED_OVER]),
             min_size=1,
@@ -256,7 +289,11 @@ class StoreMachine(RuleBasedStateMachine):
         ),
         again=st.booleans(),
     )
-    def append(self, hold: Hold, kinds: list[EventKind], again: bool) -> None:
+    def append(self, which: int, kinds: list[EventKind], again: bool) -> None:
+        hold = self._hold(which)
+        if hold is None:
+            return
+
         async def call(side: Side) -> Any:
             events = self._events(side, hold, kinds)
             return [
@@ -270,8 +307,16 @@ class StoreMachine(RuleBasedStateMachine):
         if not fenced and not lost:
             self.seqs[hold.run] = self.seqs.get(hold.run, 0) + len(kinds)
 
-    @rule(hold=holds, status=st.sampled_from(FinalStatus), retry=st.booleans(), again=st.booleans())
-    def finish(self, hold: Hold, status: FinalStatus, retry: bool, again: bool) -> None:
+    @rule(
+        which=WHICH,
+        status=st.sampled_from(FinalStatus),
+        retry=st.booleans(),
+        again=st.booleans(),
+    )
+    def finish(self, which: int, status: FinalStatus, retry: bool, again: bool) -> None:
+        hold = self._hold(which)
+        if hold is None:
+            return
         wait = RETRY_SECONDS if retry else None
 
         async def call(side: Side) -> Any:
@@ -288,6 +333,33 @@ class StoreMachine(RuleBasedStateMachine):
         if not fenced and finals[hold.run] is Verdict.DONE:
             self.seqs[hold.run] = self.seqs.get(hold.run, 0) + 1
 
+    def _hold(self, which: int, *, stayed: bool = False) -> Hold | None:
+        """Return a lease that there is, where none is a new one, or one that was there before.
+
+        With `stayed` its run was with its worker for as long as a suspect must be alone.
+        """
+        if which < 0:
+            return self.holds[which] if len(self.holds) >= -which else None
+        leases = self._leases() or self._new_leases(1 + which)
+        if stayed:
+            self.later()
+        return leases[which % len(leases)] if leases else None
+
+    def _new_leases(self, limit: int) -> list[Hold]:
+        alone, _ = self.both(lambda side: side.subject.store.alone_waiting(side.subject.pool))
+        worker = self._register(None, quarantine=alone > 0)
+        self._claim(worker, None if alone else limit)
+        return self._leases()
+
+    def _leases(self) -> list[Hold]:
+        memory = self.sides[1]
+        stands = sorted(self.do(memory.subject.stands()).items())
+        return [
+            Hold(memory.workers.index(x.holder), memory.runs.index(run), x.epoch, x.attempt)
+            for run, x in stands
+            if x.holder is not None
+        ]
+
     def _events(self, side: Side, hold: Hold, kinds: list[EventKind]) -> list[Event]:
         last = self.seqs.get(hold.run, 0)
         return [
@@ -302,8 +374,12 @@ class StoreMachine(RuleBasedStateMachine):
         finals = {side.runs.index(run): verdict for run, verdict in flushed.finals.items()}
         return flushed.fenced, side.numbers(flushed.lost), finals
 
-    @rule(hold=holds, again=st.booleans())
-    def release(self, hold: Hold, again: bool) -> None:
+    @rule(which=WHICH, stayed=st.booleans(), again=st.booleans())
+    def release(self, which: int, stayed: bool, again: bool) -> None:
+        hold = self._hold(which, stayed=stayed)
+        if hold is None:
+            return
+
         async def call(side: Side) -> Any:
             runs = [(side.runs[hold.run], hold.epoch, 7)]
             return [
@@ -318,12 +394,18 @@ class StoreMachine(RuleBasedStateMachine):
     # ---------------------------------------------------------------- how runs wait
 
     @rule(
-        hold=holds,
+        which=WHICH,
         reasons=st.sampled_from([(), ("sleep",), ("approval",), ("sleep", "approval")]),
         digest=st.sampled_from(["d", "e"]),
+        stayed=st.booleans(),
         again=st.booleans(),
     )
-    def park(self, hold: Hold, reasons: tuple[str, ...], digest: str, again: bool) -> None:
+    def park(
+        self, which: int, reasons: tuple[str, ...], digest: str, stayed: bool, again: bool
+    ) -> None:
+        hold = self._hold(which, stayed=stayed)
+        if hold is None:
+            return
         wake_in = RETRY_SECONDS if "sleep" in reasons else None
         asked = NewQuestion("k", digest, "tool", b"{}", DEADLINE_SECONDS)
         questions = (asked,) if "approval" in reasons else ()
@@ -387,13 +469,34 @@ class StoreMachine(RuleBasedStateMachine):
 
     # ---------------------------------------------------------------- how workers go
 
-    @rule(worker=worker_ids, reason=st.sampled_from(FenceReason))
-    def fence(self, worker: int, reason: FenceReason) -> None:
+    @rule(worker=worker_ids, reason=st.sampled_from(FenceReason), seen=SEEN)
+    def fence(self, worker: int, reason: FenceReason, seen: int | None) -> None:
+        self._fence(worker, reason, seen)
+
+    @rule(limit=st.integers(1, 3), seen=SEEN)
+    def claim_and_die(self, limit: int, seen: int | None) -> None:
+        """Let an ordinary process die at once with what it took: that makes suspects."""
+        worker = self._register(None)
+        self._claim(worker, limit)
+        self._fence(worker, FenceReason.WORKER_DIED, seen)
+
+    def _fence(self, worker: int, reason: FenceReason, seen: int | None) -> None:
+        on_loop = None if seen is None else self._seen(worker, seen)
+
         async def call(side: Side) -> Any:
-            doomed = [side.workers[worker]]
-            return self._moved(side, await side.subject.store.fence(doomed, reason=reason))
+            one = side.workers[worker]
+            shown = {} if on_loop is None else {one: side.runs[on_loop]}
+            store = side.subject.store
+            return self._moved(side, await store.fence([one], reason=reason, on_loop=shown))
 
         self.both(call)
+
+    def _seen(self, worker: int, nth: int) -> int | None:
+        """Return the nth run of a worker or, if it has not so many, one that is not there."""
+        memory = self.sides[1]
+        stands = self.do(memory.subject.stands())
+        runs = sorted(stands, key=lambda run: (stands[run].holder != memory.workers[worker], run))
+        return memory.runs.index(runs[nth]) if nth < len(runs) else None
 
     @rule(pod=st.sampled_from(["a", "b"]))
     def fence_pod(self, pod: str) -> None:
@@ -420,9 +523,12 @@ class StoreMachine(RuleBasedStateMachine):
 
     @staticmethod
     def _moved(side: Side, fenced: Fenced) -> Any:
-        fates = (fenced.requeued, fenced.delayed, fenced.failed, fenced.cancelled)
+        moved = (
+            fenced.requeued, fenced.delayed, fenced.failed, fenced.cancelled,
+            fenced.blamed, fenced.displaced, fenced.suspected, fenced.quarantined,
+        )  # fmt: skip
         workers = {side.worker(worker) for worker in fenced.workers}
-        return workers, [side.numbers(runs) for runs in fates]
+        return workers, [side.numbers(runs) for runs in moved]
 
     # ---------------------------------------------------------------- what time does
 
@@ -513,6 +619,7 @@ class StoreMachine(RuleBasedStateMachine):
                 {
                     side.runs.index(run): (
                         x.place, x.epoch, x.attempt, x.takeovers, x.max_takeovers, x.worker,
+                        x.blamed, x.quarantined,
                         x.timer_reason, x.parked_for, x.suspend_asked, x.cancel_asked,
                         x.status, x.reason, x.message,
                         plain(x.carry), [(e.seq, e.epoch, e.kind) for e in x.lifecycle],
@@ -521,6 +628,7 @@ class StoreMachine(RuleBasedStateMachine):
                     for run, x in shown.items()
                 },
                 (demand.running, demand.claimable, demand.waiting, demand.workers, demand.slots),
+                (demand.quarantined, await side.subject.store.alone_waiting(demand.pool_id)),
             )  # fmt: skip
 
         self.both(call)
@@ -528,7 +636,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 def plain(carry: Any) -> Any:
     """Return what is carried, times left out."""
-    return [(x.event, x.epoch, x.attempt, x.worker, x.reason, x.message) for x in carry]
+    return [(x.event, x.epoch, x.attempt, x.worker, x.reason, x.message, x.blame) for x in carry]
 
 
 def by_run(changes: Any) -> Any:
@@ -536,6 +644,8 @@ def by_run(changes: Any) -> Any:
     return sorted(changes, key=lambda change: (change.run_id, change.seq))
 
 
+# A call that fails is looked for in shorter and shorter sequences, for five minutes at most.
+@pytest.mark.timeout(600 + 3 * EXAMPLES)
 def test_both_stores_answer_alike(shared_dsn: str) -> None:
     from tests.integration.store.conftest import EMPTY
 
@@ -546,9 +656,10 @@ def test_both_stores_answer_alike(shared_dsn: str) -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=25,
-            stateful_step_count=30,
+            max_examples=EXAMPLES,
+            stateful_step_count=STEPS,
             deadline=None,
+            phases=set(Phase) - {Phase.explain},
             suppress_health_check=list(HealthCheck),
         ),
     )

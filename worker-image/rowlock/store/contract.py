@@ -11,7 +11,7 @@ Each may be repeated after an unknown commit: the answer then says what the firs
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from rowlock.states import Decision, FenceReason
@@ -94,6 +94,10 @@ class Store(Protocol):
         """Put up to `limit` runs whose timer is due back into the queue; return how many."""
         ...
 
+    async def alone_waiting(self, pool: PoolId, /) -> tuple[int, int]:
+        """Return how many quarantined runs wait, and how many processes are free for them."""
+        ...
+
     async def set_caps(self, agent: AgentId, caps: Caps, /) -> None:
         """Give an agent these caps."""
         ...
@@ -112,6 +116,12 @@ class Store(Protocol):
         self, *, worker: WorkerId, pool: PoolId, token: int, limit: int
     ) -> list[Claimed] | None:
         """Lease up to `limit` runs, the most urgent first; None if this worker is fenced."""
+        ...
+
+    async def claim_alone(
+        self, *, worker: WorkerId, pool: PoolId, token: int
+    ) -> list[Claimed] | None:
+        """Lease one quarantined run to a process of quarantine that holds none; else as `claim`."""
         ...
 
     async def adopt(
@@ -224,8 +234,18 @@ class Store(Protocol):
         """Return what was asked of the runs that these workers hold."""
         ...
 
-    async def fence(self, workers: Collection[WorkerId], /, *, reason: FenceReason) -> Fenced:
-        """Fence workers that are known to be dead, and move their runs."""
+    async def fence(
+        self,
+        workers: Collection[WorkerId],
+        /,
+        *,
+        reason: FenceReason,
+        on_loop: Mapping[WorkerId, RunId] | None = None,
+    ) -> Fenced:
+        """Fence workers that are known to be dead, and move their runs.
+
+        `on_loop` tells whose code each one's event loop executed, where that is known.
+        """
         ...
 
     async def fence_instance(

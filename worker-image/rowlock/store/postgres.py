@@ -53,11 +53,13 @@ class PostgresStore:
     cancel_waiting = _bound(queue.cancel_waiting)
     expire_queued = _bound(queue.expire_queued)
     wake_due = _bound(queue.wake_due)
+    alone_waiting = _bound(queue.alone_waiting)
     set_caps = _bound(caps.set_caps)
     promote = _bound(caps.promote)
     promote_waiting = _bound(caps.promote_waiting)
 
     claim = _bound(work.claim)
+    claim_alone = _bound(work.claim_alone)
     adopt = _bound(work.adopt)
     bodies = _bound(work.bodies)
     history = _bound(work.history)

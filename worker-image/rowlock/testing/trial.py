@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -134,16 +135,10 @@ class Trial:
         """
         name = f"worker-{len(self.lives) + 1}"
         await self._bury()
-        new = NewWorker(self.pool, f"{name}/0", name, 1, "test", _LEASE_SECONDS)
-        [worker] = await self.store.register([new])
         process = Process()
         watch = Watch(process, crash_at)
-        try:
-            await process.run(self._live(worker, name, watch))
-        except Died:
-            self._lost.append(worker)
-        else:
-            await self.store.leave(worker)
+        with contextlib.suppress(Died):
+            await process.run(self._serve(name, watch))
         life = Life(name, crash_at if process.dead else None, tuple(watch.begun))
         self.lives.append(life)
         if crash_at is not None and not process.dead:
@@ -230,7 +225,21 @@ class Trial:
         await self.store.fence(self._lost, reason=FenceReason.WORKER_DIED)
         self._lost.clear()
 
-    async def _live(self, worker: WorkerId, name: str, watch: Watch) -> None:
+    async def _serve(self, name: str, watch: Watch) -> None:
+        """Be the processes of one worker: another one whenever the run must be, or was, alone."""
+        while await self._wake():
+            alone = self._alone()
+            new = NewWorker(
+                self.pool, f"{name}/0", name, 1, "test", _LEASE_SECONDS, quarantine=alone
+            )
+            [worker] = await self.store.register([new])
+            self._lost.append(worker)
+            await self._live(WatchedDesk(self.store, worker, self.pool, watch, alone), name)
+            await self.store.leave(worker)
+            self._lost.remove(worker)
+
+    async def _live(self, desk: WatchedDesk, name: str) -> None:
+        watch = desk.watch
         tally, board = Tally(), Board.create()
         board.accepted(time.monotonic_ns() + _SURE_NS)
         writer = Writer(clock=self.clock, tally=tally, on_fenced=lambda: None)
@@ -250,15 +259,15 @@ class Trial:
         free = asyncio.Event()
         runner = Runner(around, slots=1, on_free=lambda _: free.set())
         claimer = Claimer(
-            WatchedDesk(self.store, worker, self.pool, watch),
+            desk,
             runner,
             lag=lambda: 0.0,
             clock=self.clock,
             tally=tally,
             on_fenced=lambda: None,
         )
-        writing = asyncio.create_task(writer.run(WatchedSink(self.store, worker, watch)))
-        while await self._wake():
+        writing = asyncio.create_task(writer.run(WatchedSink(self.store, desk.worker, watch)))
+        while await self._wake() and self._alone() is desk.quarantine:
             free.clear()
             report = await claimer.run_once()
             if not report.got:
@@ -280,6 +289,11 @@ class Trial:
             await self.store.wake_due()
             await self.store.wake_parked()
         return True
+
+    def _alone(self) -> bool:
+        """Tell whether only a process of quarantine may have the run."""
+        live = self.store.tables.live.get(self.run_id)
+        return live is not None and live.quarantined
 
     def _stand(self) -> str:
         live = self.store.tables.live.get(self.run_id)

@@ -75,15 +75,20 @@ class WatchedDesk:
     worker: WorkerId
     pool: PoolId
     watch: Watch
+    quarantine: bool = False
 
     async def claim(self, *, token: int, limit: int) -> list[Claimed] | None:
-        """Lease up to `limit` runs."""
+        """Lease up to `limit` runs, or one in quarantine."""
         await self.watch.reach(Point.BEFORE_CLAIM)
-        claimed = await self.store.claim(
-            worker=self.worker, pool=self.pool, token=token, limit=limit
-        )
+        claimed = await self._claim(token, limit)
         await self.watch.reach(Point.AFTER_CLAIM)
         return claimed
+
+    async def _claim(self, token: int, limit: int) -> list[Claimed] | None:
+        store, worker, pool = self.store, self.worker, self.pool
+        if self.quarantine:
+            return await store.claim_alone(worker=worker, pool=pool, token=token)
+        return await store.claim(worker=worker, pool=pool, token=token, limit=limit)
 
     async def adopt(self, *, token: int, known: Collection[RunId]) -> list[Claimed] | None:
         """Return what is leased to this worker and not in `known`."""

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any
 
-from rowlock.states import ChangeKind, EventKind, FinalStatus, Place, WishKind
+from rowlock.states import ChangeKind, EventKind, FenceReason, FinalStatus, Place, WishKind
 from rowlock.store.caps import Caps
 from rowlock.store.contract import Store
 from rowlock.store.postgres import PostgresStore
@@ -17,6 +17,7 @@ from rowlock.store.types import (
     Carry,
     Claimed,
     Event,
+    Fenced,
     Final,
     NewRun,
     NewWorker,
@@ -40,6 +41,9 @@ class Stand:
     attempt: int
     takeovers: int
     holder: WorkerId | None
+    blamed: int = 0
+    suspected: int = 0
+    quarantined: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,9 @@ class Subject(ABC):
             namespace="team", name=name, entrypoint="m:a", spec=b"{}", digest="d1"
         )
 
+    async def another_pool(self) -> PoolId:
+        return await self.store.ensure_pool(namespace="team", name="gpu")
+
     # ---------------------------------------------------------------- doing
 
     @abstractmethod
@@ -102,11 +109,23 @@ class Subject(ABC):
         return [a.run_id for a in await self.store.enqueue(self.new(count, **fields))]
 
     async def worker(
-        self, *, instance: str | None = None, pod: str | None = None, lease: float = 15.0
+        self,
+        *,
+        instance: str | None = None,
+        pod: str | None = None,
+        lease: float = 15.0,
+        quarantine: bool = False,
     ) -> WorkerId:
         number = next(self._numbers)
         new = NewWorker(
-            self.pool, instance or f"host-{number}/0", f"worker-{number}", number, "b1", lease, pod
+            self.pool,
+            instance or f"host-{number}/0",
+            f"worker-{number}",
+            number,
+            "b1",
+            lease,
+            pod,
+            quarantine=quarantine,
         )
         return (await self.store.register([new]))[0]
 
@@ -119,6 +138,34 @@ class Subject(ABC):
         )
         assert found is not None, "the worker is fenced"
         return found
+
+    async def claim_alone(self, worker: WorkerId | None = None) -> list[Claimed]:
+        """Claim as a process of quarantine does."""
+        worker = worker or await self.worker(quarantine=True)
+        token = self.token()
+        found = await self.store.claim_alone(worker=worker, pool=self.pool, token=token)
+        assert found is not None, "the worker is fenced"
+        return found
+
+    async def die(
+        self,
+        worker: WorkerId,
+        on_loop: RunId | None = None,
+        *,
+        reason: FenceReason = FenceReason.WORKER_DIED,
+    ) -> Fenced:
+        """Let a worker end with the code of `on_loop` on its event loop."""
+        seen = {} if on_loop is None else {worker: on_loop}
+        return await self.store.fence([worker], reason=reason, on_loop=seen)
+
+    async def suspects(self, count: int = 2, **fields: Any) -> list[RunId]:
+        """Return runs that two processes died with, nobody knows why; one alone is to blame."""
+        runs = await self.enqueue(count, **fields)
+        for _ in range(2):
+            worker = await self.worker()
+            assert len(await self.claim(worker)) == count
+            await self.die(worker)
+        return runs
 
     async def claim_one(self, worker: WorkerId | None = None) -> Claimed:
         """Claim the most urgent run."""
@@ -204,7 +251,8 @@ class PostgresSubject(Subject):
 
     async def stands(self) -> dict[RunId, Stand]:
         rows = await self.world.sql(
-            "SELECT run_id, place, epoch, attempt, takeovers, worker_id FROM rowlock.run_live"
+            "SELECT run_id, place, epoch, attempt, takeovers, worker_id, blamed, suspected,"
+            " quarantined FROM rowlock.run_live"
         )
         found = {RunId(row[0]): Stand(Place(row[1]), *row[2:]) for row in rows}
         assert len(found) == len(rows), "a run stands in two places"
@@ -255,9 +303,12 @@ class MemorySubject(Subject):
 
     async def stands(self) -> dict[RunId, Stand]:
         return {
-            run: Stand(row.place, row.epoch, row.attempt, row.takeovers, row.worker_id)
+            run: Stand(
+                row.place, row.epoch, row.attempt, row.takeovers, row.worker_id,
+                row.blamed, row.suspected, row.quarantined,
+            )
             for run, row in self.memory.tables.live.items()
-        }
+        }  # fmt: skip
 
     async def all_ends(self) -> dict[RunId, list[Ended]]:
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rowlock.states import ChangeKind, EventKind, FailureReason, FenceReason, FinalStatus, Place
-from rowlock.store.types import Claimed, WorkerId
+from rowlock.store.types import Claimed, Fenced, WorkerId
 from tests.integration.store.conformance.subjects import Stand, Subject, step
 
 DIED = FenceReason.WORKER_DIED
@@ -13,12 +13,13 @@ GAP = 10.0
 
 
 async def lose(subject: Subject, times: int) -> Claimed:
-    """Let so many workers die with the only run there is; return its last lease."""
+    """Let so many workers die with the only run there is, which is alone from the third on."""
     for _ in range(times):
         await subject.later(1000)
         await subject.store.wake_due()
-        worker = await subject.worker()
-        run = await subject.claim_one(worker)
+        alone, _ = await subject.store.alone_waiting(subject.pool)
+        worker = await subject.worker(quarantine=alone > 0)
+        [run] = await (subject.claim_alone(worker) if alone else subject.claim(worker))
         await subject.store.fence([worker], reason=DIED)
     return run
 
@@ -62,21 +63,26 @@ async def test_fencing_twice_does_it_once(subject: Subject) -> None:
     await subject.store.fence([dead], reason=DIED)
     again = await subject.store.fence([dead], reason=DIED)
 
-    assert again.workers == again.requeued == ()
-    assert await subject.stand(run.run_id) == Stand(Place.READY, 1, 1, 1, None)
+    assert again == Fenced()
+    assert await subject.stand(run.run_id) == Stand(
+        Place.READY, 1, 1, 1, None, blamed=1, suspected=1
+    )
     assert (await subject.store.fence([], reason=DIED)).workers == ()
 
 
-async def test_from_the_second_takeover_on_a_run_waits_longer_and_longer(
+async def test_from_the_second_loss_on_a_run_waits_longer_and_longer_and_goes_on_alone(
     subject: Subject,
 ) -> None:
     [run] = await subject.enqueue(max_takeovers=9)
-    waits = []
+    waits, alone = [], []
     for _ in range(4):
         await lose(subject, 1)
-        timer = await subject.place(run) is Place.TIMER
-        waits.append(await subject.due_in(run) if timer else 0)
+        stand = await subject.stand(run)
+        assert stand is not None
+        waits.append(await subject.due_in(run) if stand.place is Place.TIMER else 0)
+        alone.append(stand.quarantined)
 
+    assert alone == [False, True, True, True]
     assert waits[0] == 0
     for wait, middle in zip(waits[1:], (5, 10, 20), strict=True):
         assert middle * 0.4 <= wait <= middle * 1.5
@@ -85,7 +91,12 @@ async def test_from_the_second_takeover_on_a_run_waits_longer_and_longer(
 async def test_a_run_that_loses_its_worker_too_often_fails(subject: Subject) -> None:
     [run] = await subject.enqueue(max_takeovers=2)
     await lose(subject, 2)
-    assert await subject.place(run) is Place.TIMER
+    assert await subject.stand(run) == Stand(
+        Place.TIMER, 2, 1, 2, None, blamed=2, suspected=2, quarantined=True
+    )
+    await subject.later(1000)
+    await subject.store.wake_due()
+    assert await subject.claim(await subject.worker()) == [], "others are there"
     await lose(subject, 1)
 
     [ended] = await subject.ends(run)
@@ -93,7 +104,7 @@ async def test_a_run_that_loses_its_worker_too_often_fails(subject: Subject) -> 
         FinalStatus.FAILED,
         FailureReason.TAKEOVER_LIMIT_REACHED,
     )
-    assert ended.message == "lost its worker 3 times, maxTakeovers is 2"
+    assert ended.message == "3 losses of its worker are put down to it, maxTakeovers is 2"
     assert (ended.epoch, ended.takeovers) == (3, 3)
 
 
@@ -178,7 +189,7 @@ async def test_a_silent_worker_is_fenced_after_its_lease_and_not_before(
 
     assert await rounds(subject, 12, alive) == []
     assert await rounds(subject, 4, alive) == [silent]
-    assert await subject.stand(run.run_id) == Stand(Place.READY, 1, 1, 1, None)
+    assert await subject.stand(run.run_id) == Stand(Place.READY, 1, 1, 1, None, blamed=1)
     [carry] = (await subject.claim_one(alive)).carry
     assert carry.reason == FenceReason.LEASE_EXPIRED
 

@@ -61,8 +61,8 @@ def _snapshot(tables: Tables, run_id: RunId) -> RunSnapshot:
 
 def _live_fields(tables: Tables, live: Live) -> dict[str, Any]:
     same = (
-        "place", "revision", "epoch", "attempt", "takeovers", "max_takeovers", "ready_at",
-        "claimed_at", "started_at", "due_at", "timer_reason",
+        "place", "revision", "epoch", "attempt", "takeovers", "max_takeovers", "blamed",
+        "quarantined", "ready_at", "claimed_at", "started_at", "due_at", "timer_reason",
     )  # fmt: skip
     fields = {name: getattr(live, name) for name in same}
     worker = tables.workers.get(live.worker_id) if live.worker_id is not None else None
@@ -119,9 +119,9 @@ def _demand(tables: Tables, pool_id: PoolId, namespace: str, name: str) -> PoolD
     workers = [
         worker for worker in tables.workers.values()
         if worker.new.pool_id == pool_id and worker.fenced_at is None
-        and lease_until(tables, worker) >= tables.now()
+        and lease_until(tables, worker) >= tables.now() and not worker.new.quarantine
     ]  # fmt: skip
-    ready = [run.ready_at for run in runs if run.place is Place.READY]
+    ready = [run for run in runs if run.place is Place.READY]
     return PoolDemand(
         pool_id=pool_id,
         namespace=namespace,
@@ -129,7 +129,8 @@ def _demand(tables: Tables, pool_id: PoolId, namespace: str, name: str) -> PoolD
         running=sum(run.place is Place.LEASE for run in runs),
         claimable=len(ready),
         waiting=sum(run.place in (Place.BACKLOG, Place.TIMER) for run in runs),
-        oldest_ready_at=min(ready, default=None),
+        oldest_ready_at=min((run.ready_at for run in ready), default=None),
         workers=len(workers),
         slots=sum(worker.slots for worker in workers if not worker.draining),
+        quarantined=sum(run.quarantined for run in ready),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from rowlock.clock import Clock
 from rowlock.states import Decision, FenceReason
@@ -119,6 +119,10 @@ class MemoryStore:
         """Put up to `limit` runs whose timer is due back into the queue; return how many."""
         return queue.wake_due(self.tables, limit)
 
+    async def alone_waiting(self, pool: PoolId, /) -> tuple[int, int]:
+        """Return how many quarantined runs wait, and how many processes are free for them."""
+        return queue.alone_waiting(self.tables, pool)
+
     async def set_caps(self, agent: AgentId, caps_: Caps, /) -> None:
         """Give an agent these caps."""
         caps.set_caps(self.tables, agent, caps_)
@@ -138,6 +142,12 @@ class MemoryStore:
     ) -> list[Claimed] | None:
         """Lease up to `limit` runs, the most urgent first; None if this worker is fenced."""
         return work.claim(self.tables, worker, pool, token, limit)
+
+    async def claim_alone(
+        self, *, worker: WorkerId, pool: PoolId, token: int
+    ) -> list[Claimed] | None:
+        """Lease one quarantined run to a process of quarantine that holds none; else as `claim`."""
+        return work.claim_alone(self.tables, worker, pool, token)
 
     async def adopt(
         self, *, worker: WorkerId, token: int, known: Collection[RunId]
@@ -259,9 +269,19 @@ class MemoryStore:
         """Return what was asked of the runs that these workers hold."""
         return workers.wishes(self.tables, workers_)
 
-    async def fence(self, workers_: Collection[WorkerId], /, *, reason: FenceReason) -> Fenced:
-        """Fence workers that are known to be dead, and move their runs."""
-        return workers.fence(self.tables, workers_, reason)
+    async def fence(
+        self,
+        workers_: Collection[WorkerId],
+        /,
+        *,
+        reason: FenceReason,
+        on_loop: Mapping[WorkerId, RunId] | None = None,
+    ) -> Fenced:
+        """Fence workers that are known to be dead, and move their runs.
+
+        `on_loop` tells whose code each one's event loop executed, where that is known.
+        """
+        return workers.fence(self.tables, workers_, reason, on_loop or {})
 
     async def fence_instance(
         self, *, instance: str, except_ids: Collection[WorkerId] = ()

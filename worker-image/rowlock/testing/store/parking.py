@@ -8,6 +8,7 @@ from datetime import timedelta
 from rowlock.states import ChangeKind, EventKind, ParkReason, Place, WishKind
 from rowlock.store.types import Event, Parked, RunId, Verdict, WorkerId
 from rowlock.testing.store import lines
+from rowlock.testing.store.blame import acquit
 from rowlock.testing.store.tables import Live, Question, Tables, Wished
 from rowlock.testing.store.work import cancelled
 
@@ -66,12 +67,12 @@ def _park(tables: Tables, worker: WorkerId, parked: Parked) -> Verdict:
         return _earlier(tables, worker, parked)
     run.active_ms = parked.active_ms
     run.carry = tables.unwritten(run) or None
-    wish = tables.wished(run.run_id)
+    me, wish = tables.workers[worker], tables.wished(run.run_id)
     if wish is not None:
-        me = tables.workers[worker]
         tables.end(run, cancelled(tables, run, f"cancelled by {wish}", worker=me))
         return Verdict.DONE
     _note(tables, run, parked)
+    acquit(run, me, tables.now())
     answered = _ask(tables, run, parked)
     suspend = tables.wishes.get((run.run_id, WishKind.SUSPEND))
     if suspend is not None:

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from rowlock.states import ChangeKind, FailureReason, FinalStatus, Place, WishKind
-from rowlock.store.types import RunId
+from rowlock.store.types import PoolId, RunId
 from rowlock.testing.store import lines
 from rowlock.testing.store.tables import Tables, Wished
 from rowlock.testing.store.work import cancelled
 
 _QUEUES = (Place.READY, Place.BACKLOG, Place.TIMER)
+#: Nobody needs to know more exactly how many wait.
+_MOST_COUNTED = 64
 
 
 def request_cancel(
@@ -49,6 +51,17 @@ def wake_due(tables: Tables, limit: int) -> int:
         lines.requeue(tables, run)
         tables.change(run, ChangeKind.WOKEN)
     return len(woken)
+
+
+def alone_waiting(tables: Tables, pool: PoolId) -> tuple[int, int]:
+    """Return how many quarantined runs wait, and how many processes are free for them."""
+    ready = [run for run in tables.at(Place.READY) if run.quarantined and run.pool_id == pool]
+    free = [
+        worker for worker in tables.workers.values()
+        if worker.new.pool_id == pool and worker.new.quarantine and worker.fenced_at is None
+        and not tables.held_by([worker.worker_id])
+    ]  # fmt: skip
+    return min(_MOST_COUNTED, len(ready)), len(free) if ready else 0
 
 
 def _cancel(tables: Tables, run_ids: Iterable[RunId]) -> list[RunId]:

@@ -80,6 +80,10 @@ class Live:
     epoch: int = 0
     attempt: int = 1
     takeovers: int = 0
+    #: How many takeovers are put down to it, and how many processes it may have killed.
+    blamed: int = 0
+    suspected: int = 0
+    quarantined: bool = False
     active_ms: int = 0
     revision: int = 0
     queue_deadline: datetime | None = None
@@ -143,6 +147,8 @@ class Worker:
     draining: bool = False
     fenced_at: datetime | None = None
     fence_reason: str | None = None
+    #: The run whose code was on its event loop when it ended, where that is known.
+    run_on_loop: RunId | None = None
 
     @property
     def pod(self) -> str:
@@ -313,18 +319,22 @@ class Tables:
         """Return `entry` behind those that the run's owner has not written into history yet."""
         return (*self.unwritten(run), entry)
 
-    def entry(
-        self, run: Live, event: EventKind, *, worker: str, reason: str, message: str = ""
-    ) -> Carry:
-        """Return what the next owner of a leased run must write into history."""
+    def entry(self, run: Live, event: EventKind, **said: str) -> Carry:
+        """Return what the next owner of a leased run must write into history.
+
+        Parameters
+        ----------
+        said
+            Worker, reason, and what else there is: message, blame.
+        """
         now = self.now()
         return Carry(
-            event, run.epoch, run.attempt, worker, reason, run.claimed_at or now, now, message
+            event, run.epoch, run.attempt, claimed_at=run.claimed_at or now, at=now, **said
         )
 
     def violations(self) -> list[str]:
         """Name what must never be: a bug of a statement, or of the worker that wrote."""
-        return [*self._misplaced(), *self._unsound_history()]
+        return [*self._misplaced(), *self._misleased(), *self._unsound_history()]
 
     def _misplaced(self) -> Iterator[str]:
         for run_id in self.runs:
@@ -333,10 +343,18 @@ class Tables:
                 yield f"run {run_id} stands nowhere and has no final"
             if live and final and (final.attempt >= live.attempt or final.epoch > live.epoch):
                 yield f"run {run_id} stands in {live.place}, but its attempt has ended"
-            if live and live.takeovers > live.max_takeovers:
-                yield f"run {run_id} has more takeovers than it may"
-            if live and live.worker_id is not None and self.writer(live.worker_id) is None:
-                yield f"run {run_id} is leased to a worker that is fenced or unknown"
+            if live and live.blamed > live.max_takeovers:
+                yield f"run {run_id} is to blame for more losses than it may"
+
+    def _misleased(self) -> Iterator[str]:
+        for run in self.at(Place.LEASE):
+            holder = None if run.worker_id is None else self.writer(run.worker_id)
+            if holder is None:
+                yield f"run {run.run_id} is leased to a worker that is fenced or unknown"
+            elif run.quarantined and not holder.new.quarantine:
+                yield f"run {run.run_id} is leased among others, but is to be alone"
+            elif holder.new.quarantine and len(self.held_by([holder.worker_id])) > 1:
+                yield f"run {run.run_id} shares a process of quarantine"
 
     def _unsound_history(self) -> Iterator[str]:
         for run_id, events in self.events.items():

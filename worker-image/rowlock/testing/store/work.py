@@ -25,6 +25,7 @@ from rowlock.store.types import (
     WorkerId,
 )
 from rowlock.testing.store import lines
+from rowlock.testing.store.blame import acquit, probation
 from rowlock.testing.store.rows import storable_event, storable_final
 from rowlock.testing.store.tables import Ended, Live, Tables, Worker
 
@@ -45,8 +46,17 @@ def claim(
         return None
     if me.claim_floor >= token:
         return []
-    ready = [run for run in tables.at(Place.READY) if run.pool_id == pool]
-    return [_lease(tables, run, worker) for run in ready[:limit]]
+    return [_lease(tables, run, worker) for run in _ready(tables, pool, alone=False)[:limit]]
+
+
+def claim_alone(tables: Tables, worker: WorkerId, pool: PoolId, token: int) -> list[Claimed] | None:
+    """Lease one quarantined run to a process of quarantine that holds none; None if fenced."""
+    me = tables.writer(worker)
+    if me is None:
+        return None
+    if me.claim_floor >= token or not me.new.quarantine or tables.held_by([worker]):
+        return []
+    return [_lease(tables, run, worker) for run in _ready(tables, pool, alone=True)[:1]]
 
 
 def adopt(
@@ -104,6 +114,10 @@ def release(
     return {run: _release(tables, worker, run, epoch, used) for run, epoch, used in runs}
 
 
+def _ready(tables: Tables, pool: PoolId, *, alone: bool) -> list[Live]:
+    return [x for x in tables.at(Place.READY) if (x.pool_id, x.quarantined) == (pool, alone)]
+
+
 def _lease(tables: Tables, run: Live, worker: WorkerId) -> Claimed:
     now = tables.now()
     run.place, run.worker_id, run.claimed_at = Place.LEASE, worker, now
@@ -129,6 +143,9 @@ def _claimed(tables: Tables, run: Live) -> Claimed:
         claimed_at=run.claimed_at or tables.now(),
         carry=run.carry or (),
         cancelled=tables.wished(run.run_id) is not None,
+        blamed=run.blamed,
+        suspected=run.suspected,
+        probation_seconds=probation(run.suspected).total_seconds() if run.quarantined else None,
     )
 
 
@@ -210,16 +227,15 @@ def _release(tables: Tables, worker: WorkerId, run_id: RunId, epoch: int, used: 
     run = tables.lease(run_id, epoch, worker)
     if run is None:
         return _earlier_release(tables, run_id, epoch)
-    name = tables.workers[worker].new.name
+    me = tables.workers[worker]
     run.carry = tables.carry_on(
-        run, tables.entry(run, EventKind.HANDED_OVER, worker=name, reason="Drained")
+        run, tables.entry(run, EventKind.HANDED_OVER, worker=me.new.name, reason="Drained")
     )
     run.active_ms = used
+    acquit(run, me, tables.now())
     wish = tables.wished(run_id)
     if wish is not None:
-        tables.end(
-            run, cancelled(tables, run, f"cancelled by {wish}", worker=tables.workers[worker])
-        )
+        tables.end(run, cancelled(tables, run, f"cancelled by {wish}", worker=me))
     else:
         lines.requeue(tables, run)
         tables.change(run, ChangeKind.RELEASED)

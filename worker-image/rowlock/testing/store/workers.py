@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from rowlock.states import (
+    Blame,
     ChangeKind,
     EventKind,
     FailureReason,
@@ -17,13 +19,12 @@ from rowlock.states import (
 from rowlock.store.types import Beat, Fenced, NewWorker, Reaped, RunId, Wish, WorkerId
 from rowlock.store.workers import Silence
 from rowlock.testing.store import lines
+from rowlock.testing.store.blame import blame, put_down
 from rowlock.testing.store.tables import Live, Tables, Worker
 from rowlock.testing.store.work import cancelled
 
-#: Seconds before a run that lost its worker for the second time starts again, and the most.
+#: Seconds before a run starts again to which a second loss is put down, and the most.
 _BACKOFF, _MOST_BACKOFF = 5.0, 300.0
-
-_Fates = dict[str, list[RunId]]
 
 
 def register(tables: Tables, workers: Sequence[NewWorker]) -> list[WorkerId]:
@@ -53,11 +54,20 @@ def wishes(tables: Tables, workers: Collection[WorkerId]) -> list[Wish]:
     ]
 
 
-def fence(tables: Tables, workers: Collection[WorkerId], reason: FenceReason) -> Fenced:
-    """Fence workers that are known to be dead, and move their runs."""
+def fence(
+    tables: Tables,
+    workers: Collection[WorkerId],
+    reason: FenceReason,
+    on_loop: Mapping[WorkerId, RunId] | None = None,
+) -> Fenced:
+    """Fence workers that are known to be dead, and move their runs.
+
+    `on_loop` tells whose code each one's event loop executed, where that is known.
+    """
     doomed = [worker for one in workers if (worker := tables.writer(one)) is not None]
     for worker in doomed:
         worker.fenced_at, worker.fence_reason = tables.now(), reason
+        worker.run_on_loop = (on_loop or {}).get(worker.worker_id)
     return _fenced(tables, [worker.worker_id for worker in doomed], workers)
 
 
@@ -130,36 +140,70 @@ def _holder(tables: Tables, run_id: RunId) -> WorkerId | None:
 
 def _fenced(tables: Tables, fenced: Sequence[WorkerId], losing: Collection[WorkerId]) -> Fenced:
     """Take every lease from the workers of `losing`, all of them fenced or unknown."""
-    fates: _Fates = {"requeued": [], "delayed": [], "failed": [], "cancelled": []}
-    for run in tables.held_by(set(losing)):
-        fates[_take(tables, run)].append(run.run_id)
-    return Fenced(tuple(fenced), **{fate: tuple(runs) for fate, runs in fates.items()})
+    lost = tables.held_by(set(losing))
+    # Before any of them moves: who is to blame depends on who else was there.
+    judged = [(run, _judge(tables, run, lost)) for run in lost]
+    found: defaultdict[str, list[RunId]] = defaultdict(list)
+    for run, verdict in judged:
+        fate = _take(tables, run, verdict)
+        alone = "quarantined" if run.quarantined and run.run_id in tables.live else None
+        for what in filter(None, (fate, verdict, alone)):
+            found[what].append(run.run_id)
+    return Fenced(tuple(fenced), **{what: tuple(runs) for what, runs in found.items()})
 
 
-def _take(tables: Tables, run: Live) -> str:
+def _judge(tables: Tables, run: Live, lost: Sequence[Live]) -> Blame | None:
+    """Say what is put down to `run`, which was lost together with all of `lost`."""
+    worker = _dead(tables, run)
+    seen = worker.run_on_loop if worker else None
+    there = {other.run_id for other in lost if other.worker_id == run.worker_id}
+    return blame(
+        _reason(worker),
+        alone=len(lost) == 1 or (worker is not None and worker.new.quarantine),
+        on_loop=run.run_id == seen,
+        known=seen in there,
+    )
+
+
+def _dead(tables: Tables, run: Live) -> Worker | None:
+    return None if run.worker_id is None else tables.workers.get(run.worker_id)
+
+
+def _reason(worker: Worker | None) -> str:
+    return (worker.fence_reason if worker else None) or FenceReason.WORKER_DIED
+
+
+def _take(tables: Tables, run: Live, verdict: Blame | None) -> str:
     """Take a run from its dead worker, and say what becomes of it."""
-    worker = tables.workers.get(run.worker_id) if run.worker_id is not None else None
-    reason = (worker.fence_reason if worker else None) or FenceReason.WORKER_DIED
+    worker = _dead(tables, run)
+    reason = _reason(worker)
     handed = reason == FenceReason.LEFT
-    name = worker.new.name if worker else "unknown"
-    event = EventKind.HANDED_OVER if handed else EventKind.TAKEN_OVER
-    run.carry = tables.carry_on(run, tables.entry(run, event, worker=name, reason=reason))
-    run.takeovers += not handed
+    _note(tables, run, worker, verdict)
     run.active_ms += _active_ms(tables, run, worker)
+    put_down(run, reason, verdict)
     wish = tables.wished(run.run_id)
     if wish is not None:
         tables.end(run, cancelled(tables, run, f"cancelled by {wish}", worker=worker))
         return "cancelled"
-    if not handed and run.takeovers > run.max_takeovers:
+    if not handed and run.blamed > run.max_takeovers:
         _give_up(tables, run, worker)
         return "failed"
-    delayed = not handed and run.takeovers > 1
+    delayed = verdict is Blame.BLAMED and run.blamed > 1
     if delayed:
         _delay(tables, run)
     else:
         lines.requeue(tables, run)
     tables.change(run, ChangeKind.RELEASED if handed else ChangeKind.WORKER_LOST)
     return "delayed" if delayed else "requeued"
+
+
+def _note(tables: Tables, run: Live, worker: Worker | None, verdict: Blame | None) -> None:
+    """Have the next owner write down what happened."""
+    reason = _reason(worker)
+    event = EventKind.HANDED_OVER if reason == FenceReason.LEFT else EventKind.TAKEN_OVER
+    name = worker.new.name if worker else "unknown"
+    entry = tables.entry(run, event, worker=name, reason=reason, blame=verdict or "")
+    run.carry = tables.carry_on(run, entry)
 
 
 def _active_ms(tables: Tables, run: Live, worker: Worker | None) -> int:
@@ -169,19 +213,19 @@ def _active_ms(tables: Tables, run: Live, worker: Worker | None) -> int:
 
 
 def _give_up(tables: Tables, run: Live, worker: Worker | None) -> None:
-    final = cancelled(
-        tables,
-        run,
-        f"lost its worker {run.takeovers} times, maxTakeovers is {run.max_takeovers}",
-        worker=worker,
+    others = f" (of {run.takeovers} in all)" if run.takeovers > run.blamed else ""
+    message = (
+        f"{run.blamed} losses of its worker are put down to it{others},"
+        f" maxTakeovers is {run.max_takeovers}"
     )
+    final = cancelled(tables, run, message, worker=worker)
     final.status, final.reason = FinalStatus.FAILED, FailureReason.TAKEOVER_LIMIT_REACHED
     tables.end(run, final)
 
 
 def _delay(tables: Tables, run: Live) -> None:
     """Let it wait for 5, 10, 20 … 300 seconds, in the middle of what PostgreSQL draws from."""
-    seconds = min(_MOST_BACKOFF, _BACKOFF * 2 ** min(run.takeovers - 2, 10))
+    seconds = min(_MOST_BACKOFF, _BACKOFF * 2 ** min(run.blamed - 2, 10))
     now = tables.now()
     run.stand(Place.TIMER, now)
     run.due_at, run.timer_reason = now + timedelta(seconds=seconds), TimerReason.TAKEOVER_BACKOFF
