@@ -42,8 +42,9 @@ def value(end: RunEnd, body: bytes | None, read: Callable[[bytes], R]) -> R:
     try:
         return read(unpack(body or b"null"))
     except (InvalidOutput, Misfit) as error:
+        problem = error.__cause__ if isinstance(error.__cause__, Misfit) else error
         raise InvalidOutput(
-            f"the result of run {end.run_id} was written by other code: {error}"
+            f"the result of run {end.run_id} was written by other code: {problem}"
         ) from error
 
 
