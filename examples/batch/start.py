@@ -4,7 +4,7 @@
     python -m batch.start --month 2026-10 --invoices 2000
 
 Call it as often as you like, also after Ctrl-C: an invoice of a month is one run, whoever asks.
-Exit codes: 0 all are sent, 1 some are not. ROWLOCK_DATABASE_URL says where.
+Exit codes: 0 all are sent, 1 some are not, 130 after Ctrl-C. ROWLOCK_DATABASE_URL says where.
 """
 
 from __future__ import annotations
@@ -132,3 +132,6 @@ if __name__ == "__main__":
         sys.exit(asyncio.run(main(given.month, given.invoices)))
     except RowlockError as problem:
         sys.exit(f"batch: {problem}")
+    except KeyboardInterrupt:
+        print("batch: the runs go on; start it again to wait for them", file=sys.stderr)
+        sys.exit(130)

@@ -4,7 +4,7 @@
     python -m research.follow --pages 40 --seconds 0.1   the same, quicker
     python -m research.follow --run 253181               one that was started before
 
-Exit codes: 0 the run succeeded, 1 it did not. ROWLOCK_DATABASE_URL says where.
+Exit codes: 0 the run succeeded, 1 it did not, 130 after Ctrl-C. ROWLOCK_DATABASE_URL says where.
 """
 
 from __future__ import annotations
@@ -97,3 +97,6 @@ if __name__ == "__main__":
         sys.exit(asyncio.run(main(parse())))
     except RowlockError as problem:
         sys.exit(f"research: {problem}")
+    except KeyboardInterrupt:
+        print("research: the run goes on; --run NUMBER finds it again", file=sys.stderr)
+        sys.exit(130)

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,32 @@ async def test_two_people_and_a_dead_worker_send_nothing_twice(
     assert await bench.sql.fetchval("SELECT sum(takeovers) FROM rowlock.run_status") > 0
     assert max(most_at_once(tmp_path / "calls").values()) <= 2
     await bench.healthy()
+
+
+async def test_an_interrupt_in_the_middle_does_no_harm(bench: Bench, tmp_path: Path) -> None:
+    """The runs go on without the program, and the next start waits for them."""
+    worker(bench, tmp_path, seconds=0.05)
+    interrupted = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "batch.start",
+        env={**os.environ, "PYTHONPATH": PATH, "ROWLOCK_DATABASE_URL": bench.dsn},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+
+    async def some() -> bool:
+        return len(lines(tmp_path / "calls")) > 20
+
+    await eventually(some, "twenty mails")
+    interrupted.send_signal(signal.SIGINT)
+    out, err = await interrupted.communicate()
+    assert (interrupted.returncode, out) == (130, b"")
+    assert b"Traceback" not in err
+    assert b"start it again to wait for them" in err
+
+    done = await program(bench, "batch.start")
+
+    holds(done.stdout, shown("batch")[START][1])
+    assert set(mails(tmp_path).values()) == {1}
+    assert len(lines(tmp_path / "calls")) == mails(tmp_path).total() == 296
 
 
 async def test_another_month_is_another_batch(bench: Bench, tmp_path: Path) -> None:
