@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from rowlock import ChatAgent, Model, ModelRequest, ModelTurn, Run, Tool, Usage, agent, tool
 from rowlock.agents.protocol import Agent
-from rowlock.testing import MemoryJournal, ScriptedModel, run_agent
+from rowlock.testing import MemoryJournal, ScriptedModel, Trial, Trials, run_agent
 
 
 class Task(BaseModel):
@@ -201,3 +201,10 @@ async def tests_of_authors() -> None:
     journal = MemoryJournal(crash_at=2)
     assert_type(await run_agent(research, {"topic": "tea"}, journal=journal), Any)
     assert_type(journal.takeover(), MemoryJournal)
+
+
+async def test_with_a_fixture(trial: Trials) -> None:
+    """What a test under pytest uses."""
+    begun = await trial(research, {"topic": "tea"}, max_takeovers=1)
+    assert_type(begun, Trial)
+    assert_type(trial.begun, list[Trial])

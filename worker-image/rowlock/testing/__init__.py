@@ -12,6 +12,7 @@ if typing.TYPE_CHECKING:
     from rowlock.testing.running import run_agent
     from rowlock.testing.store import MemoryStore
     from rowlock.testing.trial import Life, NeverReached, Trial
+    from rowlock.testing.trials import Trials
 
 __all__ = [
     "CrashAt",
@@ -25,6 +26,7 @@ __all__ = [
     "ScriptedModel",
     "StillClock",
     "Trial",
+    "Trials",
     "run_agent",
     "tool_call",
 ]
@@ -41,6 +43,7 @@ _LATE = {
     "Life": "trial",
     "NeverReached": "trial",
     "Trial": "trial",
+    "Trials": "trials",
 }
 
 
