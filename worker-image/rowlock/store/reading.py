@@ -172,8 +172,16 @@ async def existing(conn: Connection, run_ids: Sequence[RunId]) -> set[RunId]:
     return {RunId(row["run_id"]) for row in await conn.fetch("existing_runs", list(run_ids))}
 
 
-async def infos(conn: Connection, run_ids: Sequence[RunId], *, namespace: str) -> list[RunInfo]:
-    """Return how runs stand, in the order asked; unknown ones are left out."""
+async def infos(
+    conn: Connection, run_ids: Sequence[RunId], *, namespace: str | None
+) -> list[RunInfo]:
+    """Return how runs stand, in the order asked; unknown ones are left out.
+
+    Parameters
+    ----------
+    namespace
+        Of their agents; None for any.
+    """
     return [_info(row) for row in await conn.fetch("run_infos", list(run_ids), namespace)]
 
 
@@ -185,6 +193,7 @@ async def newest(
     key: str | None = None,
     phase: Phase | None = None,
     before: RunId | None = None,
+    since: datetime | None = None,
     limit: int = 100,
 ) -> list[RunId]:
     """Return the newest runs that fit, the newest first.
@@ -193,10 +202,12 @@ async def newest(
     ----------
     before
         Only runs older than this one.
+    since
+        Only runs accepted from then on.
     """
     wanted = None if phase is None else sorted(_PLACES[phase])
     last = _LAST_ID if before is None else before
-    rows = await conn.fetch("newest_runs", namespace, agent, key, wanted, last, limit)
+    rows = await conn.fetch("newest_runs", namespace, agent, key, wanted, last, limit, since)
     return [RunId(row["run_id"]) for row in rows]
 
 

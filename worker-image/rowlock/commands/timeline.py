@@ -52,6 +52,19 @@ class Line:
     epoch: int
     note: str = ""
 
+    def as_plain(self) -> dict[str, Any]:
+        """Return it for a document."""
+        return {
+            "what": self.what,
+            "status": self.status,
+            "started": round(self.started, 3),
+            "seconds": self.seconds,
+            "tries": self.tries,
+            "attempt": self.attempt,
+            "epoch": self.epoch,
+            "note": self.note,
+        }
+
 
 def timeline(events: Iterable[RunEvent]) -> list[Line]:
     """Return a line for each step and each loss or hand-over of a worker, in their order."""
