@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from rowlock.client import RunEvent
-from rowlock.commands.screen import Screen, step_name
-from rowlock.commands.timeline import timeline
+from rowlock.commands.screen import Screen
+from rowlock.commands.timeline import step_name, timeline
 from rowlock.dev.reload import changed, stamps
 from rowlock.dev.target import BadTarget, parse_input
 from rowlock.engine.live import LiveText, joined

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
+from rich.text import Text
 
 from rowlock import logs
 from rowlock.client import wishes
@@ -27,12 +28,13 @@ from rowlock.commands.output import (
     facts,
     lasted,
     plain,
+    show,
     until,
     write,
 )
-from rowlock.commands.screen import Screen, step_name, steps_table, took
+from rowlock.commands.screen import Screen, steps_table, took
 from rowlock.commands.steering import Run
-from rowlock.commands.timeline import Line, timeline
+from rowlock.commands.timeline import note, step_name, timeline
 from rowlock.errors import UnknownRun
 from rowlock.settings import DatabaseSettings, load
 from rowlock.states import Phase
@@ -159,7 +161,7 @@ def _tell(event: RunEvent, output: str) -> None:
 def event_line(event: RunEvent) -> str:
     """Return an event on one line: when, number, attempt and lease, what, and what it says."""
     at = f"{event.at.astimezone():%Y-%m-%d %H:%M:%S}" if event.at else ""
-    step = f" {step_name(event.step)}" if event.step else ""
+    step = f" {step_name(event.step)}" if event.step and event.kind != "decided" else ""
     tries = f" (try {event.tries})" if event.tries > 1 else ""
     length = "" if event.duration_ms is None else f" {took(event.duration_ms / 1000)}"
     says = _says(event)
@@ -172,19 +174,19 @@ def event_line(event: RunEvent) -> str:
 def _says(event: RunEvent) -> str:
     if event.data is None:
         return "(over 64 KiB)"
-    data = {name: value for name, value in event.data.items() if value not in (None, "", 0)}
     if event.kind == "progress":
-        text = str(data.get("text", ""))
-    elif event.kind.startswith("step_"):
-        text = str(data.get("error", ""))
+        text = str(event.data.get("text", ""))
+    elif event.kind == "state":
+        text = _state(plain(event.data))
     else:
-        text = " ".join(f"{name}={_word(value)}" for name, value in plain(data).items())
+        text = note(event)
     text = " ".join(text.split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+def _state(data: dict[str, Any]) -> str:
+    """Return a state without what is not so: a wait without a time, a run without a loss."""
+    return " ".join(f"{name}={value}" for name, value in data.items() if value not in (None, "", 0))
 
 
 async def _told(conn: Connection, run_id: RunId) -> Told:
@@ -213,17 +215,15 @@ def used(info: RunInfo, happenings: Iterable[RunEvent]) -> Usage:
 
 
 def _show(told: Told) -> None:
-    out = console()
-    out.print(facts(summary(told)))
+    show(facts(summary(told)))
     steps = timeline(told.events)
     if steps:
-        out.print()
-        out.print(steps_table(steps))
+        show("", steps_table(steps))
     for line in _questions(told.questions):
-        out.print(line, style="yellow", markup=False, soft_wrap=True)
+        show(Text(line, style="yellow"))
     if told.result is not None:
-        out.print()
-        Screen(out).result(msgspec.json.decode(unpack(told.result)))
+        show("")
+        Screen(console()).result(_result(told))
 
 
 def summary(told: Told) -> Sequence[tuple[str, str]]:
@@ -288,12 +288,8 @@ def _document(told: Told) -> dict[str, Any]:
             "due_at": told.waiting.due_at,
         }
     document["questions"] = plain(told.questions)
-    document["timeline"] = [line.as_plain() for line in _steps(told)]
+    document["timeline"] = [line.as_plain() for line in timeline(told.events)]
     return dict(document)
-
-
-def _steps(told: Told) -> list[Line]:
-    return timeline(told.events)
 
 
 def _result(told: Told) -> Any:

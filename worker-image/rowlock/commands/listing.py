@@ -152,11 +152,11 @@ def moment(text: str | None, now: datetime | None = None) -> datetime | None:
         if span:
             return (now or datetime.now(UTC)) - timedelta(**{_UNITS[span[2]]: int(span[1])})
         given = datetime.fromisoformat(text)
+        return given if given.tzinfo else given.astimezone()
     except (ValueError, OverflowError):
         raise InvalidRequest(
             f"--since: {text[:40]!r} is no time: 30s, 10m, 2h, 7d, or 2026-05-07T09:00Z"
         ) from None
-    return given if given.tzinfo else given.astimezone()
 
 
 def waits(one: Waiting) -> str:

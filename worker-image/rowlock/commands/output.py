@@ -71,9 +71,15 @@ def table(*columns: str, right: Sequence[str] = ()) -> Table:
     return made
 
 
-def show(made: Table) -> None:
-    """Write a table to standard output."""
-    console().print(made)
+def show(*parts: Table | Text | str) -> None:
+    """Write parts below each other to standard output; a pipe gets no spaces at line ends."""
+    out = console()
+    if out.is_terminal:
+        out.print(*parts, sep="\n")
+        return
+    with out.capture() as captured:
+        out.print(*parts, sep="\n")
+    write("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> Table:

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from rowlock.client.happenings import RunEvent
-from rowlock.commands.screen import step_name
+from rowlock.commands.timeline import step_name
 
 #: What `run.progress("12 of 40 pages")` tells of a whole.
 _SHARE: Final = re.compile(r"(?<![\d.])(\d{1,9})\s*(?:of|/)\s*(\d{1,9})(?![\d.])")

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rowlock.client.happenings import RunEvent
-from rowlock.commands.timeline import Line
+from rowlock.commands.timeline import Line, step_name
 from rowlock.engine.messages import Live
 
 _MARKS = {
@@ -113,15 +113,6 @@ def _cells(line: Line, *, again: bool) -> list[str]:
         *([str(line.attempt)] if again else []),
         escape(line.note[:_LONGEST_NOTE]),
     ]
-
-
-def step_name(key: str) -> str:
-    """Return how a person calls a step: without the digest of its arguments."""
-    name, mark, rest = key.partition("#")
-    nth = rest.rpartition(".")[2]
-    if not mark or not nth.isdigit():
-        return key
-    return name if nth == "0" else f"{name} ({int(nth) + 1})"
 
 
 def took(seconds: float | None) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from rowlock.states import EventKind, FinalStatus, ParkReason, Phase, Place
@@ -21,6 +21,9 @@ EVENTS_AT_ONCE: Final = 200
 _ENDS_AT_ONCE: Final = 500
 _NAMES: Final = 50
 _LAST_ID: Final = 2**63 - 1
+#: Between these a run's number tells its time (41 bits of milliseconds).
+_FIRST_TIME: Final = datetime(2025, 1, 1, tzinfo=UTC)
+_LAST_TIME: Final = datetime(2094, 1, 1, tzinfo=UTC)
 
 
 class Registered(NamedTuple):
@@ -207,6 +210,8 @@ async def newest(
     """
     wanted = None if phase is None else sorted(_PLACES[phase])
     last = _LAST_ID if before is None else before
+    if since is not None:
+        since = min(max(since, _FIRST_TIME), _LAST_TIME)
     rows = await conn.fetch("newest_runs", namespace, agent, key, wanted, last, limit, since)
     return [RunId(row["run_id"]) for row in rows]
 
