@@ -28,6 +28,7 @@ _LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 ELSEWHERE = {
     "docs/how-to/local-cluster.md": "tests/integration/test_localcluster.py",
     "docs/how-to/start-runs-from-code.md": "tests/integration/client/test_client_docs.py",
+    "docs/how-to/watch-and-steer-runs.md": "tests/integration/client/test_terminal_docs.py",
     "docs/reference/client.md": "tests/unit/test_client_reference.py",  # signatures, no program
 }
 

@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 
 from rowlock.client import RunEvent
+from rowlock.commands.screen import Screen
+from rowlock.commands.timeline import step_name, timeline
 from rowlock.dev.reload import changed, stamps
-from rowlock.dev.screen import Screen, step_name
 from rowlock.dev.target import BadTarget, parse_input
-from rowlock.dev.timeline import timeline
 from rowlock.engine.live import LiveText, joined
 from rowlock.engine.messages import Live, from_loop
 from rowlock.engine.rehearsal import is_step

@@ -29,8 +29,8 @@ def cli_page() -> str:
     command = [sys.executable, "-m", "typer", "rowlock.cli", "utils", "docs", "--name", "rowlock"]
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", "COLUMNS": "100"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    text = done.stdout.replace("\b\n", "").replace("Examples:\n", "```console\n", 1)
-    text = re.sub(r"(```console\n(?:  .*\n)+)", r"\1```\n", text, count=1)
+    text = done.stdout.replace("\b\n", "")
+    text = re.sub(r"^Examples:\n((?:  .*\n)+)", r"```console\n\1```\n", text, flags=re.MULTILINE)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 

@@ -14,7 +14,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from rowlock import logs, run_commands
+from rowlock import logs
+from rowlock.commands import describing, listing, starting, steering
 from rowlock.dev import command as dev_command
 from rowlock.doctor.examination import examine
 from rowlock.doctor.findings import Finding, Verdict, worst
@@ -40,6 +41,12 @@ Examples:
   rowlock doctor                           is the database healthy?
   rowlock dev agents:kitchen -i '{"cups": 2}'  try an agent, with nothing else
   rowlock gc --history-retention-days 90   drop history that nobody needs
+  rowlock run support -i @order.json -w    start a run and wait for its result
+  rowlock list --phase failed --since 2h   what went wrong lately?
+  rowlock describe 2531771558              its steps, losses, questions and usage
+  rowlock events 2531771558 --follow       what happens to it, as it happens
+  rowlock queue                            who is next, and why the others wait
+  rowlock pools                            is there a worker for what waits?
   rowlock suspend 2531771558               hold a run; continue it, cancel it
   rowlock approvals                        what waits for somebody's yes or no
   rowlock approve 2531771558               say yes, if there is one question
@@ -83,7 +90,13 @@ def migrate(
     ] = "all",
     output: Output = "text",
 ) -> None:
-    """Create or update Rowlock's schema; safe to repeat and to run at once from many places."""
+    """Create or update Rowlock's schema; safe to repeat and to run at once from many places.
+
+    \b
+    Examples:
+      rowlock migrate               before anything else
+      rowlock migrate --phase pre   before new code runs; then post, after the old is gone
+    """
     with one_line_errors():
         url = database_url(load(DatabaseSettings))
         say = typer.echo if output == "text" else None
@@ -141,6 +154,11 @@ def worker(  # noqa: PLR0913, PLR0917  one parameter a flag
 
     Each flag can be given as an environment variable too: --lease-seconds is ROWLOCK_LEASE_SECONDS.
     A second SIGTERM ends the drain at once.
+
+    \b
+    Examples:
+      rowlock worker --pool default --slots 256
+      rowlock worker --processes 1 --slots 32 --log-format console   on a laptop
     """
     with one_line_errors():
         settings = load(
@@ -172,6 +190,11 @@ def doctor(output: Output = "text") -> None:
     """Check the database: schema, invariants, leases, bloat, transactions, connections, settings.
 
     It changes nothing. The exit code is 1 when a check failed; warnings leave it at 0.
+
+    \b
+    Examples:
+      rowlock doctor
+      rowlock doctor -o json | jq '.checks[] | select(.verdict != "ok")'
     """
     with one_line_errors():
         findings = asyncio.run(examine(database_url(load(DatabaseSettings))))
@@ -203,6 +226,10 @@ def gc(
 
     It needs the owner of the schema, as `rowlock migrate` does: partitions are detached and
     dropped. Work goes on meanwhile. It may be killed at any point; the next call goes on.
+
+    \b
+    Examples:
+      rowlock gc --history-retention-days 90
     """
     with one_line_errors():
         settings = load(RetentionSettings, history_retention_days=history_retention_days)
@@ -242,8 +269,8 @@ async def _supervise(settings: WorkerSettings) -> int:
     return await Supervisor(settings).run()
 
 
-dev_command.register(app)
-run_commands.register(app)
+for part in (starting, listing, describing, steering, dev_command):
+    part.register(app)
 
 
 def main() -> None:

@@ -1,16 +1,43 @@
-"""What all commands share: how they fail, and where their database is."""
+"""What all commands share: how they fail, who asks, and where their database is."""
 
 from __future__ import annotations
 
 import contextlib
+import getpass
+import os
 import sys
-from collections.abc import Iterator
-from typing import NoReturn
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final, NoReturn, TypeVar
 
 import typer
 
-from rowlock.errors import ConfigurationError, RowlockError
-from rowlock.settings import DatabaseSettings
+from rowlock.errors import (
+    AgentLoadError,
+    ConfigurationError,
+    IdempotencyConflict,
+    InvalidInput,
+    InvalidRequest,
+    RowlockError,
+    TooLarge,
+    UnknownAgent,
+    UnknownPool,
+)
+from rowlock.settings import DatabaseSettings, load
+from rowlock.store.connection import Connection
+
+T = TypeVar("T")
+
+#: What only another command line, or another configuration, would mend: nothing was done.
+WRONG: Final = (
+    AgentLoadError,
+    ConfigurationError,
+    IdempotencyConflict,
+    InvalidInput,
+    InvalidRequest,
+    TooLarge,
+    UnknownAgent,
+    UnknownPool,
+)
 
 
 @contextlib.contextmanager
@@ -18,16 +45,39 @@ def one_line_errors() -> Iterator[None]:
     """Turn our errors into one line and an exit code."""
     try:
         yield
-    except ConfigurationError as error:
+    except WRONG as error:
         _fail(error, code=2)
     except RowlockError as error:
         _fail(error, code=1)
 
 
-def _fail(error: RowlockError, *, code: int) -> NoReturn:
+def _fail(error: Exception, *, code: int) -> NoReturn:
     text = " ".join(str(error).split())
     sys.stderr.write(f"rowlock: {text}\n")
     raise typer.Exit(code)
+
+
+def me() -> str:
+    """Return who asks, for what is kept with a run."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an account without a name
+        return f"uid {os.getuid()}"
+
+
+async def with_store(use: Callable[[Connection], Awaitable[T]]) -> T:
+    """Use a connection to the database of the environment.
+
+    Raises
+    ------
+    ConfigurationError, StoreUnavailable
+        It is not named, refuses us, or is away.
+    """
+    connection = await Connection.open(database_url(load(DatabaseSettings)), name="cli")
+    try:
+        return await use(connection)
+    finally:
+        await connection.close()
 
 
 def database_url(settings: DatabaseSettings) -> str:

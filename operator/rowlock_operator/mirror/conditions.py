@@ -9,10 +9,10 @@ from rowlock.states import (
     FinalStatus,
     ParkReason,
     Place,
-    TimerReason,
     WaitReason,
 )
 from rowlock.store.types import RunSnapshot
+from rowlock.waiting import wait_reason
 from rowlock_operator.kube.conditions import Condition
 from rowlock_operator.mirror.leases import Change
 
@@ -91,26 +91,12 @@ def resumed(snapshot: RunSnapshot, takeover: Change | None) -> Condition:
 
 def waits_for(snapshot: RunSnapshot) -> WaitReason:
     """Return why a run that is neither held nor final does not run."""
-    if snapshot.place is Place.BACKLOG:
-        return WaitReason.CONCURRENCY_LIMIT
-    if snapshot.place is Place.PARKED:
-        return _parked_for(snapshot)
-    if snapshot.place is Place.TIMER:
-        retry = snapshot.timer_reason == TimerReason.RETRY_BACKOFF
-        return WaitReason.RETRY_BACKOFF if retry else WaitReason.TAKEOVER_BACKOFF
-    if snapshot.quarantined:
-        return WaitReason.QUARANTINED
-    return WaitReason.WAITING_FOR_WORKER
-
-
-def _parked_for(snapshot: RunSnapshot) -> WaitReason:
-    """Return the one thing to know: what a person must do comes before what time will do."""
-    if ParkReason.SUSPENDED in snapshot.parked_for:
-        return WaitReason.SUSPENDED
-    if ParkReason.APPROVAL in snapshot.parked_for:
-        return WaitReason.AWAITING_APPROVAL
-    retry = ParkReason.SLEEP not in snapshot.parked_for
-    return WaitReason.RETRY_BACKOFF if retry else WaitReason.SLEEPING
+    return wait_reason(
+        snapshot.place,
+        parked_for=snapshot.parked_for,
+        timer_reason=snapshot.timer_reason,
+        quarantined=snapshot.quarantined,
+    )
 
 
 def verdict(snapshot: RunSnapshot) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -146,6 +147,12 @@ async def test_runs_are_listed_newest_first_in_pages(client: Client, played: Pla
     assert len(await client.list(phase=Phase.QUEUED)) == 4
     assert len(await client.list(key="b")) == 2
     assert await client.list(agent="other") == []
+    made = (await client.get(runs[3])).created_at
+    assert len(await client.list(since=made - timedelta(minutes=1))) == 5
+    for year, there in ((1, 5), (1969, 5), (2093, 0), (2999, 0)):
+        assert len(await client.list(since=datetime(year, 1, 1, tzinfo=UTC))) == there
+    with pytest.raises(InvalidRequest, match="since: needs a time zone"):
+        await client.list(since=datetime(2026, 5, 7))
     with pytest.raises(InvalidRequest, match="phase: 'Sad' is not one of Queued"):
         await client.list(phase="Sad")
     with pytest.raises(InvalidRequest, match="limit"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Any, TypeAlias, TypeVar, overload
 
 from rowlock.agents.function import AgentFunction
@@ -260,6 +261,7 @@ class Client(Deciding):
         key: str | None = None,
         phase: Phase | str | None = None,
         before: AnyRun | None = None,
+        since: datetime | None = None,
         limit: int = 100,
     ) -> Infos:
         """Return how the newest runs stand, the newest first.
@@ -268,14 +270,18 @@ class Client(Deciding):
         ----------
         agent, key, phase
             Only runs of this agent, with this concurrency key, that stand here
-            (Queued, Running, Retrying, Succeeded, Failed, Cancelled).
+            (Queued, Running, AwaitingApproval, Suspended, Retrying, Succeeded, Failed, Cancelled).
         before
             Only runs older than this one, for the next page.
+        since
+            Only runs accepted from then on, to the millisecond; it has a time zone.
         limit
             How many, up to 1,000.
         """
         if not 1 <= limit <= 1000:
             raise InvalidRequest(f"limit: must be from 1 to 1000, not {limit}")
+        if since is not None and since.tzinfo is None:
+            raise InvalidRequest("since: needs a time zone")
         run_ids = await reading.newest(
             self._store,
             namespace=self._namespace,
@@ -283,6 +289,7 @@ class Client(Deciding):
             key=check_key("key", key),
             phase=_listed(phase),
             before=None if before is None else self.run(before).id,
+            since=since,
             limit=limit,
         )
         return await reading.infos(self._store, run_ids, namespace=self._namespace)

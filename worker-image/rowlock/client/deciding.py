@@ -8,7 +8,6 @@ from rowlock.client import wishes
 from rowlock.client.connected import AnyRun, Connected
 from rowlock.client.wishes import PendingApproval
 from rowlock.states import Decision
-from rowlock.store import intake
 
 #: In the class that has a method `list`, that name is no type.
 Questions: TypeAlias = list[PendingApproval]
@@ -29,12 +28,7 @@ class Deciding(Connected):
             There is no such run.
         """
         run_id = (await self.get(run)).id
-
-        async def ask() -> bool:
-            ended = await intake.request_cancel(self._store, [run_id], by=self._by, reason=reason)
-            return run_id in ended
-
-        return await wishes.until_true(ask)
+        return await wishes.cancel(self._store, run_id, by=self._by, reason=reason)
 
     async def suspend(self, run: AnyRun, *, reason: str | None = None) -> bool:
         """Ask for a run to wait until somebody continues it; return whether it does by now.

@@ -11,8 +11,11 @@ from typing import Any
 import msgspec
 
 from rowlock.client.watcher import Watcher
+from rowlock.errors import UnknownRun
 from rowlock.states import FIRST_LIFECYCLE_KIND, EventKind
+from rowlock.store import reading
 from rowlock.store.bodies import unpack
+from rowlock.store.connection import Connection
 from rowlock.store.reading import HistoryRow, Watched
 from rowlock.store.types import RunId
 
@@ -69,6 +72,26 @@ async def follow(watcher: Watcher, run_id: RunId, *, after: int) -> AsyncIterato
             yield _from_state(now, after)
         if now.final:
             return
+
+
+async def recorded(conn: Connection, run_id: RunId, *, after: int = 0) -> list[RunEvent]:
+    """Return what has happened to a run by now behind number `after`, and last where it stands.
+
+    Raises
+    ------
+    UnknownRun
+        There is no such run.
+    """
+    events: list[RunEvent] = []
+    while True:
+        found = await reading.watched(conn, {run_id: after})
+        if not found:
+            raise UnknownRun(f"run: there is no run {run_id}")
+        [now] = found
+        events += [_from_row(row) for row in now.rows]
+        after = now.rows[-1].seq if now.rows else after
+        if not now.more:
+            return [*events, _from_state(now, after)]
 
 
 _State = tuple[str, int, int, str | None]

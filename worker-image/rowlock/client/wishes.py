@@ -13,7 +13,7 @@ import msgspec
 
 from rowlock.errors import HistoryExpired, UnknownRun, WishRefused
 from rowlock.states import Decision
-from rowlock.store import approvals, parking, redrive
+from rowlock.store import approvals, intake, parking, redrive
 from rowlock.store.bodies import unpack
 from rowlock.store.connection import Connection
 from rowlock.store.types import Approval, Decided, Deciding, Redriving, RunId
@@ -76,6 +76,23 @@ async def suspend(conn: Connection, run_id: RunId, *, by: str, reason: str | Non
 
     async def ask() -> bool:
         return bool(await parking.request_suspend(conn, [run_id], by=by, reason=reason))
+
+    return await until_true(ask)
+
+
+async def cancel(conn: Connection, run_id: RunId, *, by: str, reason: str | None) -> bool:
+    """Wish for the end of a run; return whether it has ended by now.
+
+    Raises
+    ------
+    UnknownRun
+        There is no such run.
+    """
+    if not (await redrive.standing(conn, run_id)).there:
+        raise _unknown(run_id)
+
+    async def ask() -> bool:
+        return run_id in await intake.request_cancel(conn, [run_id], by=by, reason=reason)
 
     return await until_true(ask)
 

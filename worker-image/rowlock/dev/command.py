@@ -15,12 +15,13 @@ import typer
 from rich.console import Console
 
 from rowlock import logs
+from rowlock.commands import verdict
+from rowlock.commands.screen import Screen
+from rowlock.commands.timeline import Line, timeline
 from rowlock.dev.database import trial_database
 from rowlock.dev.reload import own_command, run_again_and_again
-from rowlock.dev.screen import Screen
 from rowlock.dev.session import Interrupted, Outcome, Session
 from rowlock.dev.target import Target, load_target, read_input
-from rowlock.dev.timeline import Line, timeline
 from rowlock.engine.parent import die_with_parent
 from rowlock.terminal import one_line_errors
 
@@ -64,6 +65,12 @@ def dev(
     Live text, steps and progress are shown as they come, then a timeline and the result.
     The exit code is 0 when the run succeeded, 1 when it did not,
     2 for a wrong command line, and 130 after Ctrl-C.
+
+    \b
+    Examples:
+      rowlock dev agents:kitchen -i '{"cups": 2}'
+      rowlock dev agents:kitchen -i @order.json --watch
+      rowlock dev agents:kitchen -i '{"cups": 2}' --crash-at boil
     """
     if _PARENT in os.environ:
         die_with_parent(int(os.environ.pop(_PARENT)), code=1)
@@ -99,7 +106,7 @@ def _once(target: Target, crash_at: str, given: str | None, output: str, screen:
 def _tell(outcome: Outcome, output: str, screen: Screen) -> int:
     lines = timeline(outcome.events)
     screen.table(lines)
-    screen.verdict(_verdict(outcome), good=outcome.good)
+    screen.verdict(verdict.said(outcome.info), good=outcome.good)
     if output == "json":
         sys.stdout.write(json.dumps(_document(outcome, lines), default=str) + "\n")
         sys.stdout.flush()
@@ -108,52 +115,9 @@ def _tell(outcome: Outcome, output: str, screen: Screen) -> int:
     return 0 if outcome.good else 1
 
 
-def _verdict(outcome: Outcome) -> str:
-    info = outcome.info
-    took = _seconds(outcome)
-    text = f"run {info.id} {info.phase.value.lower()} in {took:.2f} s"
-    if info.takeovers:
-        text += f", taken over {info.takeovers} time{'s' * (info.takeovers > 1)}"
-    if info.outcome == "degraded":
-        text += f", degraded: {info.message}"
-    if not outcome.good:
-        text += f": {info.reason}: {info.message}"
-    return text
-
-
-def _seconds(outcome: Outcome) -> float:
-    info = outcome.info
-    if info.finished_at is None:
-        return 0.0
-    return (info.finished_at - (info.started_at or info.created_at)).total_seconds()
-
-
 def _document(outcome: Outcome, lines: list[Line]) -> dict[str, Any]:
-    info = outcome.info
-    return {
-        "run": info.id,
-        "agent": info.agent,
-        "phase": info.phase.value,
-        "result": outcome.result,
-        "reason": info.reason,
-        "message": info.message,
-        "outcome": info.outcome,
-        "attempt": info.attempt,
-        "takeovers": info.takeovers,
-        "seconds": _seconds(outcome),
-        "timeline": [
-            {
-                "what": line.what,
-                "status": line.status,
-                "started": round(line.started, 3),
-                "seconds": line.seconds,
-                "tries": line.tries,
-                "attempt": line.attempt,
-                "epoch": line.epoch,
-                "note": line.note,
-            }
-            for line in lines
-        ],
+    return verdict.document(outcome.info, outcome.result) | {
+        "timeline": [line.as_plain() for line in lines]
     }
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from rowlock.client.client import Client
 from rowlock.client.wishes import PendingApproval
-from rowlock.dev.screen import Screen
+from rowlock.commands.screen import Screen
 from rowlock.errors import WishRefused
 from rowlock.store.types import RunId
 

@@ -17,8 +17,8 @@ from pydantic import SecretStr
 from rowlock.client.client import Client
 from rowlock.client.handle import RunHandle
 from rowlock.client.happenings import RunEvent
+from rowlock.commands.screen import Screen
 from rowlock.dev.questions import Asker, Lines
-from rowlock.dev.screen import Screen
 from rowlock.dev.target import Target
 from rowlock.engine.parent import hide_memory
 from rowlock.engine.rehearsal import is_step

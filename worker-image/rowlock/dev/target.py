@@ -37,9 +37,7 @@ def load_target(entrypoint: str, text: str | None) -> Target:
     BadTarget
         With the option that is wrong.
     """
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)  # as the loop processes have it
+    import_from_here()
     try:
         agent = find_agent(entrypoint)
     except AgentLoadError as error:
@@ -51,6 +49,13 @@ def load_target(entrypoint: str, text: str | None) -> Target:
     except InvalidInput as error:
         raise BadTarget(f"--input: {error}") from error
     return Target(entrypoint, agent, value)
+
+
+def import_from_here() -> None:
+    """Let modules of the current folder be imported, as loop processes do."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
 
 
 def read_input(given: str | None) -> str | None:

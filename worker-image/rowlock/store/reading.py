@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from rowlock.states import EventKind, FinalStatus, ParkReason, Phase, Place
@@ -21,6 +21,9 @@ EVENTS_AT_ONCE: Final = 200
 _ENDS_AT_ONCE: Final = 500
 _NAMES: Final = 50
 _LAST_ID: Final = 2**63 - 1
+#: Between these a run's number tells its time (41 bits of milliseconds).
+_FIRST_TIME: Final = datetime(2025, 1, 1, tzinfo=UTC)
+_LAST_TIME: Final = datetime(2094, 1, 1, tzinfo=UTC)
 
 
 class Registered(NamedTuple):
@@ -172,8 +175,16 @@ async def existing(conn: Connection, run_ids: Sequence[RunId]) -> set[RunId]:
     return {RunId(row["run_id"]) for row in await conn.fetch("existing_runs", list(run_ids))}
 
 
-async def infos(conn: Connection, run_ids: Sequence[RunId], *, namespace: str) -> list[RunInfo]:
-    """Return how runs stand, in the order asked; unknown ones are left out."""
+async def infos(
+    conn: Connection, run_ids: Sequence[RunId], *, namespace: str | None
+) -> list[RunInfo]:
+    """Return how runs stand, in the order asked; unknown ones are left out.
+
+    Parameters
+    ----------
+    namespace
+        Of their agents; None for any.
+    """
     return [_info(row) for row in await conn.fetch("run_infos", list(run_ids), namespace)]
 
 
@@ -185,6 +196,7 @@ async def newest(
     key: str | None = None,
     phase: Phase | None = None,
     before: RunId | None = None,
+    since: datetime | None = None,
     limit: int = 100,
 ) -> list[RunId]:
     """Return the newest runs that fit, the newest first.
@@ -193,10 +205,14 @@ async def newest(
     ----------
     before
         Only runs older than this one.
+    since
+        Only runs accepted from then on.
     """
     wanted = None if phase is None else sorted(_PLACES[phase])
     last = _LAST_ID if before is None else before
-    rows = await conn.fetch("newest_runs", namespace, agent, key, wanted, last, limit)
+    if since is not None:
+        since = min(max(since, _FIRST_TIME), _LAST_TIME)
+    rows = await conn.fetch("newest_runs", namespace, agent, key, wanted, last, limit, since)
     return [RunId(row["run_id"]) for row in rows]
 
 

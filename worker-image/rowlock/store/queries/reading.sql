@@ -25,7 +25,7 @@ SELECT a.run_id FROM unnest($1::bigint[]) AS a(run_id)
 WHERE (SELECT true FROM rowlock.run r WHERE r.run_id = a.run_id LIMIT 1);
 
 -- name: run_infos
--- Read how runs $1 of namespace $2 stand.
+-- Read how runs $1 of namespace $2 stand, or of any if that is null.
 SELECT r.run_id, g.name AS agent, r.key, r.priority, r.created_at,
        coalesce(l.place, 'final') AS place, (SELECT p.reasons FROM rowlock.run_parked p WHERE p.run_id = a.run_id) AS reasons,
        coalesce(l.attempt, f.attempt) AS attempt, coalesce(l.takeovers, f.takeovers) AS takeovers, coalesce(w.name, f.worker) AS worker,
@@ -34,7 +34,7 @@ SELECT r.run_id, g.name AS agent, r.key, r.priority, r.created_at,
 FROM unnest($1::bigint[]) WITH ORDINALITY AS a(run_id, place)
 JOIN LATERAL (SELECT x.run_id, x.agent_id, x.key, x.priority, x.created_at
               FROM rowlock.run x WHERE x.run_id = a.run_id LIMIT 1) r ON true
-JOIN rowlock.agent g ON g.agent_id = r.agent_id AND g.namespace = $2::text
+JOIN rowlock.agent g ON g.agent_id = r.agent_id AND ($2::text IS NULL OR g.namespace = $2::text)
 LEFT JOIN LATERAL (SELECT x.* FROM rowlock.run_live x WHERE x.run_id = a.run_id LIMIT 1) l ON true
 LEFT JOIN rowlock.worker w ON w.worker_id = l.worker_id
 LEFT JOIN LATERAL (SELECT x.* FROM rowlock.run_final x
@@ -42,7 +42,7 @@ LEFT JOIN LATERAL (SELECT x.* FROM rowlock.run_final x
 ORDER BY a.place;
 
 -- name: newest_runs
--- List up to $6 runs of namespace $1, the newest first: those of agent $2, with key $3, in places or ends $4, below $5.
+-- List up to $6 runs of namespace $1, the newest first: those of agent $2, with key $3, in places or ends $4, below $5, accepted since $7.
 -- Null stands for all; a parked run stands where it waits. A rare kind of run is looked for through all of history.
 SELECT r.run_id
 FROM rowlock.run r
@@ -59,6 +59,7 @@ WHERE ($2::text IS NULL OR g.name = $2::text)
             FROM rowlock.run_parked p WHERE p.run_id = r.run_id)
          ELSE l.place END, f.status::text) = ANY($4::text[]))
   AND r.run_id < $5::bigint
+  AND r.run_id >= coalesce(rowlock.id_floor($7::timestamptz), 0)
 ORDER BY r.run_id DESC LIMIT $6::int;
 
 -- name: run_ends

@@ -52,6 +52,19 @@ class Line:
     epoch: int
     note: str = ""
 
+    def as_plain(self) -> dict[str, Any]:
+        """Return it for a document."""
+        return {
+            "what": self.what,
+            "status": self.status,
+            "started": round(self.started, 3),
+            "seconds": self.seconds,
+            "tries": self.tries,
+            "attempt": self.attempt,
+            "epoch": self.epoch,
+            "note": self.note,
+        }
+
 
 def timeline(events: Iterable[RunEvent]) -> list[Line]:
     """Return a line for each step and each loss or hand-over of a worker, in their order."""
@@ -64,7 +77,6 @@ def timeline(events: Iterable[RunEvent]) -> list[Line]:
 
 
 def _line(event: RunEvent, begun: float) -> Line:
-    data = event.data or {}
     lifecycle = _LIFECYCLE.get(event.kind)
     status = "event" if lifecycle else event.kind.removeprefix("step_")
     return Line(
@@ -75,7 +87,7 @@ def _line(event: RunEvent, begun: float) -> Line:
         tries=event.tries,
         attempt=event.attempt,
         epoch=event.epoch,
-        note=_note(event.kind, str(data.get("step_key", "")), data),
+        note=note(event),
     )
 
 
@@ -86,15 +98,27 @@ def _decision(data: dict[str, Any]) -> str:
         return "answered"
 
 
-def _note(kind: str, event_step: str, data: dict[str, Any]) -> str:
-    if kind == "taken_over":
+def note(event: RunEvent) -> str:
+    """Return why something happened, in a few words."""
+    data = event.data or {}
+    if event.kind == "taken_over":
         return f"{data.get('reason')}, takeover {data.get('takeovers')}"
-    if kind == "decided":
-        return f"{event_step}: {_decision(data)} by {data.get('by')}".lstrip(": ")
-    if kind in ("handed_over", "attempt_failed", "parked"):
-        said = data.get("message") or data.get("reasons") or data.get("reason") or ""
+    if event.kind == "decided":
+        step = step_name(str(data.get("step_key", "")))
+        return f"{step}: {_decision(data)} by {data.get('by')}".lstrip(": ")
+    if event.kind in ("handed_over", "attempt_failed", "parked"):
+        said = data.get("waits_for") or data.get("message") or data.get("reason") or ""
         return ", ".join(said) if isinstance(said, list) else str(said)
     return str(data.get("error") or "")
+
+
+def step_name(key: str) -> str:
+    """Return how a person calls a step: without the digest of its arguments."""
+    name, mark, rest = key.partition("#")
+    nth = rest.rpartition(".")[2]
+    if not mark or not nth.isdigit():
+        return key
+    return name if nth == "0" else f"{name} ({int(nth) + 1})"
 
 
 def _interrupted(rows: list[RunEvent], begun: float) -> list[Line]:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rowlock.client.happenings import RunEvent
-from rowlock.dev.timeline import Line
+from rowlock.commands.timeline import Line, step_name
 from rowlock.engine.messages import Live
 
 _MARKS = {
@@ -67,23 +67,7 @@ class Screen:
         self._new_line()
         if not lines:
             return
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for name, justify in (("", "left"), ("step", "left"), ("at", "right"), ("took", "right"),
-                              ("tries", "right"), ("worker", "right"), ("", "left")):  # fmt: skip
-            table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
-        for line in lines:
-            tries = "" if line.status == "event" else str(line.tries)
-            note = escape(line.note[:_LONGEST_NOTE])
-            table.add_row(
-                _MARKS[line.status],
-                escape(step_name(line.what)),
-                f"{line.started:.2f} s",
-                _took(line.seconds),
-                tries,
-                str(line.epoch),
-                note,
-            )
-        self._console.print(table)
+        self._console.print(steps_table(lines))
 
     def verdict(self, text: str, *, good: bool) -> None:
         """Show how it ended."""
@@ -105,16 +89,34 @@ class Screen:
             self._speaking = None
 
 
-def step_name(key: str) -> str:
-    """Return how a person calls a step: without the digest of its arguments."""
-    name, mark, rest = key.partition("#")
-    nth = rest.rpartition(".")[2]
-    if not mark or not nth.isdigit():
-        return key
-    return name if nth == "0" else f"{name} ({int(nth) + 1})"
+def steps_table(lines: list[Line]) -> Table:
+    """Return a timeline as a table; attempts stand in it where there is more than one."""
+    again = any(line.attempt > 1 for line in lines)
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name, justify in (("", "left"), ("step", "left"), ("at", "right"), ("took", "right"),
+                          ("tries", "right"), ("worker", "right"),
+                          *((("attempt", "right"),) if again else ()), ("", "left")):  # fmt: skip
+        table.add_column(name, justify=justify, overflow="fold")
+    for line in lines:
+        table.add_row(*_cells(line, again=again))
+    return table
 
 
-def _took(seconds: float | None) -> str:
+def _cells(line: Line, *, again: bool) -> list[str]:
+    return [
+        _MARKS[line.status],
+        escape(step_name(line.what)),
+        f"{line.started:.2f} s",
+        took(line.seconds),
+        "" if line.status == "event" else str(line.tries),
+        str(line.epoch),
+        *([str(line.attempt)] if again else []),
+        escape(line.note[:_LONGEST_NOTE]),
+    ]
+
+
+def took(seconds: float | None) -> str:
+    """Return how long something took, to the millisecond below a second."""
     if seconds is None:
         return ""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
@@ -126,8 +128,8 @@ def _shown(event: RunEvent) -> str:
 
 
 def _done(event: RunEvent, _: dict[str, Any]) -> str:
-    took = "" if event.duration_ms is None else _took(event.duration_ms / 1000)
-    return f"[green]✓[/] {_step(event)} [dim]{took}[/]"
+    length = "" if event.duration_ms is None else took(event.duration_ms / 1000)
+    return f"[green]✓[/] {_step(event)} [dim]{length}[/]"
 
 
 def _failed(event: RunEvent, data: dict[str, Any]) -> str:

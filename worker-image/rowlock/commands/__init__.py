@@ -1,0 +1,1 @@
+"""Commands for people: start runs, look at them, steer them."""

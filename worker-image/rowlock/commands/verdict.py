@@ -1,0 +1,48 @@
+"""How a run ended, in a line and in a document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rowlock.states import Phase
+from rowlock.store.reading import RunInfo
+
+
+def good(info: RunInfo) -> bool:
+    """Tell whether the run has a result."""
+    return info.phase is Phase.SUCCEEDED
+
+
+def said(info: RunInfo) -> str:
+    """Return how a run ended, and why."""
+    text = f"run {info.id} {info.phase.value.lower()} in {seconds(info):.2f} s"
+    if info.takeovers:
+        text += f", taken over {info.takeovers} time{'s' * (info.takeovers > 1)}"
+    if info.outcome == "degraded":
+        text += f", degraded: {info.message}"
+    if not good(info):
+        text += f": {info.reason}: {info.message}"
+    return text
+
+
+def seconds(info: RunInfo) -> float:
+    """Return how long a run took from its first claim to its end; 0 for one that has none."""
+    if info.finished_at is None:
+        return 0.0
+    return (info.finished_at - (info.started_at or info.created_at)).total_seconds()
+
+
+def document(info: RunInfo, result: Any) -> dict[str, Any]:
+    """Return the end of a run for a program."""
+    return {
+        "run": info.id,
+        "agent": info.agent,
+        "phase": info.phase.value,
+        "result": result,
+        "reason": info.reason,
+        "message": info.message,
+        "outcome": info.outcome,
+        "attempt": info.attempt,
+        "takeovers": info.takeovers,
+        "seconds": seconds(info),
+    }
