@@ -99,20 +99,34 @@ def worker(
     url: str, ledger: Path, arguments: argparse.Namespace
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run one worker for the length of the block."""
-    roots = [str(ROOT / part) for part in ("worker-image", "examples", ".")]
-    settings = {
-        "ROWLOCK_DATABASE_URL": url,
-        "PYTHONPATH": os.pathsep.join(roots),
-        "SUPPORT_MODEL_PACE": arguments.model,
-        "BENCH_LEDGER": str(ledger),
-    }
-    command = [sys.executable, "-m", "rowlock.cli", "worker", "--log-level=WARNING"]
-    command += [f"--processes={arguments.workers}", f"--slots={arguments.concurrency}"]
-    with subprocess.Popen(command, env={**os.environ, **settings}) as process:
+    argv, environment = command(
+        url,
+        ledger,
+        pace=arguments.model,
+        processes=arguments.workers,
+        slots=arguments.concurrency,
+    )
+    with subprocess.Popen(argv, env=environment) as process:
         try:
             yield process
         finally:
             process.send_signal(signal.SIGTERM)
+
+
+def command(
+    url: str, ledger: Path, *, pace: str, processes: int, slots: int
+) -> tuple[list[str], dict[str, str]]:
+    """Return command line and environment of a worker that runs the load's agent."""
+    roots = [str(ROOT / part) for part in ("worker-image", "examples", ".")]
+    settings = {
+        "ROWLOCK_DATABASE_URL": url,
+        "PYTHONPATH": os.pathsep.join(roots),
+        "SUPPORT_MODEL_PACE": pace,
+        "BENCH_LEDGER": str(ledger),
+    }
+    argv = [sys.executable, "-m", "rowlock.cli", "worker", "--log-level=WARNING"]
+    argv += [f"--processes={processes}", f"--slots={slots}"]
+    return argv, {**os.environ, **settings}
 
 
 class Load:
@@ -157,6 +171,11 @@ class Load:
                 self.peak_mb = max(self.peak_mb, meters.resident_mb(self._worker_pid))
                 await asyncio.sleep(_LOOK_SECONDS)
 
+    async def enqueue(self, runs: int) -> None:
+        """Enqueue `runs` runs and wait for none."""
+        self.runs += runs
+        await intake.enqueue(self._connection, await self._new_runs(runs))
+
     async def _enqueue(self, new: list[NewRun], slices: Sequence[int]) -> None:
         began = time.monotonic()
         for number, size in enumerate(slices, start=1):
@@ -191,7 +210,7 @@ def first_wave(arguments: argparse.Namespace) -> list[int]:
     return [slots * (n + 1) // slices - slots * n // slices for n in range(slices)]
 
 
-_LEFT = "SELECT (SELECT count(*) FROM rowlock.run_ready) + (SELECT count(*) FROM rowlock.run_lease)"
+_LEFT = "SELECT count(*) FROM rowlock.run_live"
 
 
 def calls(ledger: Path) -> list[str]:
