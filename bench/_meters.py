@@ -83,7 +83,7 @@ def cpu_seconds(root: int) -> float:
     """Return the CPU time of a process, its living descendants, and those it has waited for."""
     total = 0.0
     for pid in _tree(root):
-        fields = _read(pid, "stat").rsplit(")", 1)[-1].split()
+        fields = process_file(pid, "stat").rsplit(")", 1)[-1].split()
         total += sum(int(field) for field in fields[11:15]) * _TICK_SECONDS
     return total
 
@@ -91,7 +91,7 @@ def cpu_seconds(root: int) -> float:
 def resident_mb(root: int) -> float:
     """Return the resident memory of all descendants of a process, in MB of 10^6 bytes."""
     pids = [pid for pid in _tree(root) if pid != root]
-    pages = [_read(pid, "statm").split()[1:2] for pid in pids]
+    pages = [process_file(pid, "statm").split()[1:2] for pid in pids]
     return sum(int(page) for found in pages for page in found) * _PAGE_BYTES / 1e6
 
 
@@ -100,10 +100,20 @@ def _tree(root: int) -> Iterator[int]:
     while queue:
         pid = queue.pop()
         yield pid
-        queue += [int(child) for child in _read(pid, f"task/{pid}/children").split()]
+        queue += children(pid)
 
 
-def _read(pid: int, file: str) -> str:
+def children(pid: int) -> list[int]:
+    """Return the processes that any thread of a process has started; none once it has ended."""
+    try:
+        threads = [task.name for task in Path(f"/proc/{pid}/task").iterdir()]
+    except FileNotFoundError:
+        return []
+    told = (process_file(pid, f"task/{thread}/children") for thread in threads)
+    return [int(child) for line in told for child in line.split()]
+
+
+def process_file(pid: int, file: str) -> str:
     """Return a file of a process; nothing once the process has ended."""
     try:
         return Path(f"/proc/{pid}/{file}").read_text()

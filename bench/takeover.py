@@ -33,6 +33,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from bench import _meters as meters
 from bench.support import Load, calls, check, command
 from rowlock.embedded import EmbeddedPostgres
 from rowlock.store.connection import Connection
@@ -95,10 +96,12 @@ class Fleet:
         return next(n for n, process in enumerate(self.workers) if process.pid == supervisor)
 
     def loop_of(self, place: int) -> int:
-        """Return a worker's only loop process, which some thread of the supervisor started."""
-        tasks = Path(f"/proc/{self.workers[place].pid}/task").glob("*/children")
-        children = [int(pid) for task in tasks for pid in task.read_text().split()]
-        loops = [pid for pid in children if "rowlock.engine.process" in _command_line(pid)]
+        """Return a worker's only loop process."""
+        loops = [
+            pid
+            for pid in meters.children(self.workers[place].pid)
+            if "rowlock.engine.process" in meters.process_file(pid, "cmdline")
+        ]
         return min(loops)  # one of quarantine would be younger
 
     def end(self) -> None:
@@ -107,10 +110,6 @@ class Fleet:
             process.send_signal(signal.SIGTERM)
         for process in self.workers:
             process.wait()
-
-
-def _command_line(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
 
 
 async def measure(arguments: argparse.Namespace, console: Console) -> tuple[Seen, bool, int]:
