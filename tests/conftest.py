@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import signal
 import subprocess
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
 
-from rowlock.embedded import database_url
+from rowlock.embedded import EmbeddedPostgres
 from rowlock.store.connection import Connection
 from rowlock.store.migrate import migrate
 
 pytest_plugins = ["localcluster.pytest_plugin"]
 
 _TEMPLATE = "rowlock_template"
+
+# A shell in the background hands SIGINT down as ignored, and processes of tests would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def on_database(url: str, name: str) -> str:
@@ -32,9 +38,24 @@ def on_database(url: str, name: str) -> str:
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    """URL of the session's server, with a role that may create databases."""
-    with database_url(os.environ.get("ROWLOCK_DATABASE_URL")) as url:
-        yield url
+    """URL of the session's server, with a role that may create databases.
+
+    An embedded one stands in memory where there is room, and never waits for a disk:
+    each test makes and drops a database of 500 files. Tests that crash a server have their own.
+    """
+    given = os.environ.get("ROWLOCK_DATABASE_URL")
+    if given:
+        yield given
+        return
+    with EmbeddedPostgres({"fsync": "off"}, parent=_in_memory()) as server:
+        yield server.url()
+
+
+def _in_memory() -> Path | None:
+    shm = Path("/dev/shm")
+    if not os.access(shm, os.W_OK):
+        return None
+    return shm if shutil.disk_usage(shm).free > 4 * 1024**3 else None
 
 
 @pytest.fixture(scope="session")

@@ -86,15 +86,21 @@ def command_line(entry: Path) -> bytes:
         return b""
 
 
-def python(*arguments: str, **variables: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+@contextmanager
+def python(*arguments: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """Run Python; a process that the block has left is killed, so that no failure waits for it."""
+    with subprocess.Popen(
         [sys.executable, *arguments],
         env=os.environ | {"PYTHONPATH": str(SOURCE_ROOT)} | variables,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 class Shell:

@@ -43,6 +43,8 @@ class EmbeddedPostgres:
         Its log of changes takes 2 MB at rest instead of 32.
     template
         Folder of a server that was removed with `keep_as`: this one begins as its copy.
+    parent
+        Folder in which its temporary folder is made; None is the system's place for those.
     """
 
     def __init__(
@@ -51,9 +53,10 @@ class EmbeddedPostgres:
         *,
         small: bool = False,
         template: Path | None = None,
+        parent: Path | None = None,
     ) -> None:
         self._settings = {"max_connections": "200", **(settings or {})}
-        self._root = Path(tempfile.mkdtemp(prefix="rowlock-postgres-"))
+        self._root = Path(tempfile.mkdtemp(prefix="rowlock-postgres-", dir=parent))
         self._data = self._root / "data"
         self._template = template
         self._small = small
