@@ -111,7 +111,7 @@ crds-verify: setup ## Fail when crds/ or a reference page differs from the model
 lock: setup ## Resolve the locked versions anew, without any registry's address
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header \
 	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
-	  --extra dev --extra operator --extra embedded -o requirements.lock pyproject.toml
+	  --extra dev --extra operator --extra traces --extra embedded -o requirements.lock pyproject.toml
 
 .PHONY: changelog
 changelog: setup ## Show what the next release will say

@@ -173,6 +173,13 @@ RECONCILES = _row(
     "kind",
     "result",
 )
+TRACES = _row(
+    "traces_total",
+    "counter",
+    "Traces of runs that ended, by what became of them.",
+    "outcome",
+    values=("sent", "failed", "dropped", "not_sampled"),
+)
 ROUNDS = _row("rounds_total", "counter", "Rounds of each loop, by result.", "loop", "result")
 UPKEEP = _row(
     "upkeep_runs_total",

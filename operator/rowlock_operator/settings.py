@@ -116,6 +116,15 @@ class OperatorSettings(DatabaseSettings):
     worker_database_secret: str = ""
     """Secret (`name` or `name/key`) with the database URL, for WorkerPools that name none."""
 
+    traces: bool = False
+    """Send an OpenTelemetry trace of each run that ended; needs the extra `traces`.
+
+    Where to stands in OpenTelemetry's own variables, such as OTEL_EXPORTER_OTLP_ENDPOINT.
+    """
+
+    trace_ratio: float = Field(default=1.0, ge=0, le=1)
+    """Share of the runs whose traces are sent; the same for workers and operator."""
+
     log_format: str = Field(default="console", pattern="^(console|json)$")
     """`console` for people, `json` for one JSON object a line."""
 

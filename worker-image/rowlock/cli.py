@@ -25,6 +25,7 @@ from rowlock.store import migrate as migrations
 from rowlock.store import retention
 from rowlock.supervisor.supervisor import Supervisor
 from rowlock.terminal import database_url, one_line_errors
+from rowlock.traces import join_steps
 
 _EXAMPLES = """
 Durable AI-agent runs, checkpointed in PostgreSQL.
@@ -180,6 +181,8 @@ def worker(  # noqa: PLR0913, PLR0917  one parameter a flag
             log_level=log_level,
         )
         database_url(settings)
+        if settings.traces:
+            join_steps()  # says at once what is missing
         logs.configure(log_format=settings.log_format, level=settings.log_level)
         code = asyncio.run(_supervise(settings))
     raise typer.Exit(code)

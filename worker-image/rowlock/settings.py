@@ -75,6 +75,11 @@ class WorkerSettings(DatabaseSettings):
         Cap of a step's result and of a run's result.
     park_seconds
         A run that waits for so long, in `run.sleep`, gives its slot back meanwhile.
+    traces
+        What instrumented libraries do inside a step joins the run's trace, which the operator
+        sends; needs the extra `traces`.
+    trace_ratio
+        Share of the runs whose traces are sent; the same for workers and operator.
     log_format
         `console` or `json`.
     log_level
@@ -102,6 +107,8 @@ class WorkerSettings(DatabaseSettings):
     metrics_port: int = Field(default=0, ge=0, le=65535)
     max_result_bytes: int = Field(default=16 * 1024 * 1024, ge=1024)
     park_seconds: float = Field(default=5, ge=0.05, le=86400)
+    traces: bool = False
+    trace_ratio: float = Field(default=1.0, ge=0, le=1)
     log_format: str = Field(default="console", pattern="^(console|json)$")
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
 

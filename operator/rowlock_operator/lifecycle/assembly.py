@@ -40,6 +40,7 @@ from rowlock_operator.pools.agents import Agents
 from rowlock_operator.pools.deployments import Deployments
 from rowlock_operator.pools.pools import Pools
 from rowlock_operator.settings import OperatorSettings
+from rowlock_operator.traces.tracer import Tracer
 
 _BEAT_SECONDS = 1.0
 
@@ -54,6 +55,7 @@ class Connections:
     upkeep: Connection
     pools: Connection
     limits: Connection
+    traces: Connection | None = None
 
     async def close(self) -> None:
         """Close all of them."""
@@ -86,7 +88,7 @@ class Assembly:
     def loops(self) -> list[Loop]:
         """Return all loops."""
         settings = self._settings
-        return [
+        loops = [
             Loop("intake", self.dispatch.run_once, self.dispatch.pause),
             Loop("sweep", self._sweep_once, self._until_next_sweep),
             Loop("departures", self.departures.run_once, self._until_departure),
@@ -97,6 +99,9 @@ class Assembly:
             Loop("upkeep", self.upkeep.run_once, every(1.0)),
             Loop("beat", self._beat, self._nothing),
         ]
+        if self.tracer is not None:
+            loops.append(Loop("traces", self.tracer.run_once, every(1.0)))
+        return loops
 
     async def flush(self) -> None:
         """Bring to its end what is under way, as far as that works at once."""
@@ -122,6 +127,9 @@ class Assembly:
             metrics=metrics,
             settings=MirrorSettings(delay=settings.show_delay_seconds),
         )
+        self.tracer = _tracer(settings, connections, metrics)
+        if self.tracer is not None:
+            self.mirror.on_end = self.tracer.ended
 
     def _wire_intake(self, client: KubeClient, connections: Connections, cluster: str) -> None:
         settings, metrics = self._settings, self._metrics
@@ -217,6 +225,16 @@ class Assembly:
 
     async def _nothing(self, _report: Any) -> None:
         return
+
+
+def _tracer(
+    settings: OperatorSettings, connections: Connections, metrics: m.Metrics
+) -> Tracer | None:
+    if connections.traces is None:
+        return None
+    from rowlock_operator.traces.export import Collector  # noqa: PLC0415  an extra
+
+    return Tracer(connections.traces, Collector(ratio=settings.trace_ratio), metrics)
 
 
 def _secret(given: str) -> SecretKey | None:

@@ -157,7 +157,7 @@ class Operator:
         url = self._settings.database_url.get_secret_value()
         opened = {}
         async with contextlib.AsyncExitStack() as stack:
-            for name in ("intake", "mirror", "sweep", "upkeep", "pools", "limits"):
+            for name in self._connection_names():
                 opened[name] = await startup.patiently(
                     "PostgreSQL",
                     lambda name=name: startup.open_connection(url, name),  # type: ignore[misc]
@@ -166,6 +166,10 @@ class Operator:
                 stack.push_async_callback(opened[name].close)
             self._health.database_up = True
             yield Connections(**opened)
+
+    def _connection_names(self) -> list[str]:
+        traces = ["traces"] if self._settings.traces else []
+        return ["intake", "mirror", "sweep", "upkeep", "pools", "limits", *traces]
 
     def _count_event(self, kind: str, echo: bool) -> None:
         self._metrics.add(m.WATCH_EVENTS, kind)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import structlog
 
 from rowlock.clock import Clock, SystemClock
+from rowlock.states import ChangeKind, Place
 from rowlock.store import changes as store
 from rowlock.store.connection import Connection
 from rowlock.store.types import Change, RunId, RunSnapshot
@@ -93,6 +94,8 @@ class Mirror:
         self._scope = scope
         self._gone = gone
         self._metrics = metrics
+        #: Called with a run whose end stands in its status.
+        self.on_end: Callable[[RunId], None] = lambda _: None
         self._settings = settings or MirrorSettings()
         self._clock = clock or SystemClock()
         self._backlog = Backlog(delay=self._settings.delay)
@@ -210,6 +213,8 @@ class Mirror:
             said = announcement(change, snapshot) if _is_first_hand(change, snapshot) else None
             if said:
                 self._announcer.announce(said)
+            if change.kind is ChangeKind.ENDED and snapshot.place is Place.FINAL:
+                self.on_end(snapshot.run_id)
 
     def _count(self, changes: tuple[Change, ...], new: Score) -> None:
         self.shown_at = time.monotonic()

@@ -30,6 +30,7 @@ from rowlock.agents.work import Work
 from rowlock.clock import Clock
 from rowlock.errors import AgentError, ApprovalDenied, RunError, StepFailed
 from rowlock.states import EventKind
+from rowlock.traces import Joining
 
 T = TypeVar("T")
 
@@ -150,7 +151,11 @@ class Execution(Generic[T]):
     async def _call(self) -> Any:
         token = CURRENT.set(self.call)
         try:
-            return await self._work.call()
+            if Joining.join is None:
+                return await self._work.call()
+            journal, call = self._journal, self.call
+            with Joining.join(journal.run_id, self._work.key, call.number, journal.attempt):
+                return await self._work.call()
         finally:
             CURRENT.reset(token)
 

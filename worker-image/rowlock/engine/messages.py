@@ -36,6 +36,8 @@ class Boot(msgspec.Struct, frozen=True, tag=True):
         A shorter wait of a run is spent in the process.
     quarantine
         It claims only runs that are to be alone, one at a time; it has one slot.
+    trace_ratio
+        Share of the runs whose steps are joined to a trace; None for none, without OpenTelemetry.
     """
 
     database_url: str
@@ -54,6 +56,7 @@ class Boot(msgspec.Struct, frozen=True, tag=True):
     crash_at: str = ""
     park_seconds: float = 5.0
     quarantine: bool = False
+    trace_ratio: float | None = None
 
     @property
     def label(self) -> str:

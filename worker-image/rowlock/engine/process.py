@@ -43,6 +43,7 @@ from rowlock.engine.messages import (
 )
 from rowlock.engine.parent import die_with_parent, hide_memory
 from rowlock.engine.rehearsal import Rehearsal
+from rowlock.traces import Joining, join_steps
 
 log = structlog.get_logger(__name__)
 
@@ -126,6 +127,8 @@ def main() -> None:
     boot = read_boot(control)
     logs.configure(log_format=boot.log_format, level=boot.log_level, process=boot.index)
     collector.set_up()
+    if boot.trace_ratio is not None:
+        Joining.join = join_steps(ratio=boot.trace_ratio)
     uvloop.run(_to_the_end(boot, Board(board_fd), control))
 
 

@@ -74,5 +74,6 @@ def _plan(settings: WorkerSettings, pool: PoolId, index: int, slots: int) -> Pla
         executors=settings.executors,
         executor_max_calls=settings.executor_max_calls,
         park_seconds=settings.park_seconds,
+        trace_ratio=settings.trace_ratio if settings.traces else None,
     )
     return Plan(worker, boot)
