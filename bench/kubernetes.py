@@ -6,6 +6,9 @@ It starts a control plane, a PostgreSQL and the operator of its own, creates the
 the API server takes them, and waits until every one shows Succeeded.
 `stub` claims and ends runs straight through the store, so that the operator is what is measured;
 `real` is a `rowlock worker` that runs `bench.agents.instant:agent`.
+Afterwards the same number of objects is created and given the same statuses in a namespace that
+nobody watches: what the API server takes for the writes alone is the ceiling of any operator.
+With `--kill-leader` the first of two operators is killed when half of the runs are created.
 KUBECONFIG is not used: a load never lands in a cluster by accident. Name one with --kubeconfig.
 """
 
@@ -24,7 +27,7 @@ import sys
 import time
 import urllib.request
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +47,12 @@ from rowlock_operator.kube.resources import AGENT_RUNS, AGENTS, WORKER_POOLS, Re
 
 ROOT = Path(__file__).parent.parent
 NAMESPACE = "bench"
+#: Where the ceiling is measured.
+UNWATCHED = "bench-bare"
 CREATORS = 16
+#: As many requests at once as an operator makes.
+WRITERS = 32
+RUN_SPEC = {"agentRef": {"name": "instant"}, "input": {"text": json.dumps({"text": "x" * 300})}}
 IDLE_SECONDS = 3
 #: RunQueued, RunStarted, RunSucceeded.
 EVENTS_A_RUN = 3
@@ -63,7 +71,14 @@ class Figures:
     rss_mb
         Largest resident memory of one operator process.
     writes_per_run, events_per_run, watch_events_per_run
-        Status writes and Events that the API server took, and objects that the watch reported.
+        Status writes and Events that the API server took, and objects that the watch reported,
+        without those of an operator that was killed.
+    bare_seconds, times_bare
+        What creates and status writes take without an operator, and how often that goes into
+        the whole load; 0 where it was not measured.
+    show_lag_p50, show_lag_p95
+        From a change in the database to its status, the deliberate delay included; from the
+        buckets of a histogram.
     """
 
     runs: int
@@ -80,6 +95,10 @@ class Figures:
     writes_per_run: float
     events_per_run: float
     watch_events_per_run: float
+    bare_seconds: float
+    times_bare: float
+    show_lag_p50: float
+    show_lag_p95: float
 
 
 class OperatorProcess:
@@ -126,6 +145,17 @@ class OperatorProcess:
             ):
                 total += float(line.rsplit(" ", 1)[1])
         return total
+
+    def buckets(self, name: str) -> dict[float, float]:
+        """Return how many values of a histogram were at most so large."""
+        text = urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics").read().decode()
+        found = re.findall(rf'^rowlock_operator_{name}_bucket{{le="(\S+)"}} (\S+)$', text, re.M)
+        return {float(le): float(count) for le, count in found}
+
+    def kill(self) -> None:
+        """End it without a warning."""
+        self.process.kill()
+        self.process.wait()
 
     def _answers(self, path: str) -> bool:
         try:
@@ -192,11 +222,19 @@ def cluster_for(kubeconfig: Path | None) -> Iterator[Cluster]:
     with Cluster.from_kubeconfig(kubeconfig) if kubeconfig else start(name="bench") as cluster:
         cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
         cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-        cluster.kubectl("create", "namespace", NAMESPACE)
+        for namespace in (NAMESPACE, UNWATCHED):
+            cluster.kubectl("create", "namespace", namespace)
         yield cluster
 
 
-async def create(client: KubeClient, resource: Resource, name: str, spec: dict[str, Any]) -> None:
+async def create(
+    client: KubeClient,
+    resource: Resource,
+    name: str,
+    spec: dict[str, Any],
+    *,
+    namespace: str = NAMESPACE,
+) -> None:
     """Create one object."""
     body = {
         "apiVersion": resource.api_version,
@@ -204,20 +242,61 @@ async def create(client: KubeClient, resource: Resource, name: str, spec: dict[s
         "metadata": {"name": name},
         "spec": spec,
     }
-    await client.create(resource.path(NAMESPACE), body)
+    await client.create(resource.path(namespace), body)
 
 
-async def create_runs(client: KubeClient, count: int, *, rate: float) -> None:
+async def create_runs(
+    client: KubeClient, count: int, *, rate: float, half_way: Callable[[], None]
+) -> None:
     """Create AgentRuns at most at this rate, or as fast as the API server takes them."""
     names, pace = iter(range(count)), Limiter(rate, burst=1)
-    spec = {"agentRef": {"name": "instant"}, "input": {"text": json.dumps({"text": "x" * 300})}}
 
     async def creator() -> None:
         for number in names:
             await pace.acquire()
-            await create(client, AGENT_RUNS, f"run-{number:06}", spec)
+            await create(client, AGENT_RUNS, f"run-{number:06}", RUN_SPEC)
+            if number == count // 2:
+                half_way()
 
     await asyncio.gather(*(creator() for _ in range(CREATORS)))
+
+
+async def bare_writes(client: KubeClient, count: int, *, writes: int) -> float:
+    """Return how long as many creates and status writes take with nobody but us.
+
+    Parameters
+    ----------
+    writes
+        Status writes for each object; each is the status of a run that has ended.
+    """
+    path = AGENT_RUNS.path(NAMESPACE, "run-000000")
+    status = (await client.get(path))["status"]
+    names = iter(range(count))
+
+    async def writer() -> None:
+        for number in names:
+            name = f"run-{number:06}"
+            await create(client, AGENT_RUNS, name, RUN_SPEC, namespace=UNWATCHED)
+            for revision in range(1, writes + 1):
+                value = {**status, "revision": revision}
+                patch = [{"op": "add", "path": "/status", "value": value}]
+                target = AGENT_RUNS.path(UNWATCHED, name, "status")
+                await client.json_patch(target, patch, manager="bench")
+
+    began = time.monotonic()
+    await asyncio.gather(*(writer() for _ in range(WRITERS)))
+    return time.monotonic() - began
+
+
+def quantile(buckets: dict[float, float], share: float) -> float:
+    """Return below what value so many of a histogram lie, as Prometheus reckons it."""
+    wanted, below, start = share * max(buckets.values(), default=0), 0.0, 0.0
+    for limit, count in sorted(buckets.items()):
+        if count >= wanted and count > below:
+            within = 0.0 if limit == float("inf") else limit - start
+            return start + within * (wanted - below) / (count - below)
+        below, start = count, limit
+    return start
 
 
 async def check_statuses(client: KubeClient, count: int) -> None:
@@ -250,33 +329,47 @@ async def measure(options: argparse.Namespace, dsn: str, cluster: Cluster) -> Fi
             return await load_once(options, operators, client)
     finally:
         for operator in operators:
-            operator.process.kill()
-            operator.process.wait()
+            operator.kill()
 
 
 async def load_once(
     options: argparse.Namespace, operators: list[OperatorProcess], client: KubeClient
 ) -> Figures:
     """Create the runs, wait for their ends, and add up."""
+    lost: list[float] = []  # CPU of the operator that was killed
+
+    def living() -> list[OperatorProcess]:
+        return [operator for operator in operators if operator.process.poll() is None]
 
     def total(name: str, **labels: str) -> float:
-        return sum(operator.metric(name, **labels) for operator in operators)
+        return sum(operator.metric(name, **labels) for operator in living())
 
     def cpu() -> float:
-        return sum(operator.cpu() for operator in operators)
+        return sum(lost) + sum(operator.cpu() for operator in living())
+
+    def half_way() -> None:
+        if options.kill_leader:
+            lost.append(operators[0].cpu())
+            operators[0].kill()
 
     idle = cpu()
     await asyncio.sleep(IDLE_SECONDS)
     before, began = cpu(), time.monotonic()
-    await create_runs(client, options.runs, rate=options.rate)
+    await create_runs(client, options.runs, rate=options.rate, half_way=half_way)
     created = time.monotonic() - began
-    await eventually(lambda: total("runs_finished_total") >= options.runs, "the end of the runs")
+    if options.kill_leader:  # what the killed one had counted is gone
+        await until_ended(client, options.runs)
+    else:
+        await eventually(lambda: total("runs_finished_total") >= options.runs, "the end of all")
     wall = time.monotonic() - began
-    if options.normal_events:
+    if options.normal_events and not options.kill_leader:
         said = options.runs * EVENTS_A_RUN
         await eventually(lambda: total("events_total") >= said, "the Events of the runs")
     used = cpu() - before
     await check_statuses(client, options.runs)
+    writes = total("status_writes_total", outcome="written") / options.runs
+    bare = await bare_writes(client, options.runs, writes=max(1, round(writes)))
+    lag = living()[0].buckets("mirror_lag_seconds")
     return Figures(
         runs=options.runs,
         worker=options.worker,
@@ -288,11 +381,25 @@ async def load_once(
         cpu_seconds=round(used, 2),
         cpu_ms_per_run=round(used / options.runs * 1000, 2),
         idle_cpu_percent=round((before - idle) / IDLE_SECONDS * 100, 1),
-        rss_mb=round(max(operator.peak_mb() for operator in operators), 1),
-        writes_per_run=round(total("status_writes_total", outcome="written") / options.runs, 2),
+        rss_mb=round(max(operator.peak_mb() for operator in living()), 1),
+        writes_per_run=round(writes, 2),
         events_per_run=round(total("events_total", outcome="written") / options.runs, 2),
         watch_events_per_run=round(total("watch_events_total", kind="AgentRun") / options.runs, 2),
+        bare_seconds=round(bare, 2),
+        times_bare=round(wall / bare, 2),
+        show_lag_p50=round(quantile(lag, 0.5), 3),
+        show_lag_p95=round(quantile(lag, 0.95), 3),
     )
+
+
+async def until_ended(client: KubeClient, count: int) -> None:
+    """Wait until so many runs show Succeeded; a look a second, for each goes through all runs."""
+    params = {"fieldSelector": "status.phase!=Succeeded", "limit": "1"}
+    deadline = time.monotonic() + 900
+    while (await client.get(AGENT_RUNS.path(NAMESPACE), params=params))["items"]:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"not all of {count} runs ended within 900 s")
+        await asyncio.sleep(1)
 
 
 async def check(dsn: str) -> None:
@@ -316,12 +423,17 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=5000, help="runs created a second at most")
     parser.add_argument("--hold", type=float, default=0, help="seconds a stub holds each run")
     parser.add_argument("--operators", type=int, default=1)
+    parser.add_argument(
+        "--kill-leader", action="store_true", help="kill the first operator half way"
+    )
     parser.add_argument("--status-rate", type=float, default=1000)
     parser.add_argument("--no-normal-events", dest="normal_events", action="store_false")
     parser.add_argument("--kubeconfig", type=Path, help="a cluster to use; else one is started")
     parser.add_argument("--verbose", action="store_true", help="show the operator's log")
     parser.add_argument("-o", "--output", type=Path, help="write the figures as JSON, too")
     options = parser.parse_args()
+    if options.kill_leader and options.operators < 2:
+        parser.error("--kill-leader needs --operators 2: somebody must go on")
     with EmbeddedPostgres() as server:
         with cluster_for(options.kubeconfig) as cluster:
             figures = asyncio.run(measure(options, server.url(), cluster))
