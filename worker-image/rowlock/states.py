@@ -138,6 +138,42 @@ class Decision(IntEnum):
 
 
 @unique
+class ApprovalPhase(StrEnum):
+    """`status.phase` of an AgentRunApproval: a display string, never a base for decisions."""
+
+    PENDING = "Pending"
+    APPROVED = "Approved"
+    DENIED = "Denied"
+    EXPIRED = "Expired"
+    WITHDRAWN = "Withdrawn"
+
+
+@unique
+class ApprovalCondition(StrEnum):
+    """The conditions of an AgentRunApproval, both present from the first status write."""
+
+    DECIDED = "Decided"
+    DECISION_ACCEPTED = "DecisionAccepted"
+
+
+@unique
+class ApprovalReason(StrEnum):
+    """Why an AgentRunApproval stands as it does, or why its decision does not count."""
+
+    OPEN = "OpenQuestion"
+    APPROVED = "Approved"
+    DENIED = "Denied"
+    EXPIRED = "Expired"
+    RUN_FINISHED = "RunFinished"
+    NEW_ATTEMPT = "NewAttempt"
+    STALE_DIGEST = "StaleDigest"
+    NOT_ASKED = "NotAsked"
+    NO_DECISION = "NoDecision"
+    COUNTED = "Counted"
+    ALREADY_DECIDED = "AlreadyDecided"
+
+
+@unique
 class FenceReason(StrEnum):
     """Why a worker may no longer write (`worker.fence_reason`)."""
 
@@ -275,6 +311,12 @@ KUBERNETES_EVENTS: dict[str, KubernetesEvent] = {
     "RunContinued": KubernetesEvent("Normal", "Continue", "The run is not held any more."),
     "ApprovalRequested": KubernetesEvent(
         "Normal", "Ask", "A tool call waits for a person's decision."
+    ),
+    "ApprovalDecided": KubernetesEvent(
+        "Normal", "Decide", "A person approved or denied a tool call; the note says who."
+    ),
+    "ApprovalExpired": KubernetesEvent(
+        "Warning", "Expire", "Nobody decided about a tool call in time."
     ),
     "RunSucceeded": KubernetesEvent("Normal", "Finish", "The run ended with a result."),
     "RunFailed": KubernetesEvent("Warning", "Finish", "The run ended without a result."),

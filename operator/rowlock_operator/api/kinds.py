@@ -6,7 +6,8 @@ from typing import Final
 
 from .agent import Agent
 from .agentrun import AgentRun
+from .agentrunapproval import AgentRunApproval
 from .resource import Resource
 from .workerpool import WorkerPool
 
-KINDS: Final[tuple[type[Resource], ...]] = (AgentRun, Agent, WorkerPool)
+KINDS: Final[tuple[type[Resource], ...]] = (AgentRun, Agent, WorkerPool, AgentRunApproval)

@@ -27,14 +27,19 @@ class Rule:
         CEL expression over `self` and, for changes only, `oldSelf`.
     message
         What the user reads when it does not hold.
+    at_creation
+        A rule over `oldSelf` that is checked at the creation, too: there `oldSelf` is an optional
+        without a value.
     """
 
     rule: str
     message: str
+    at_creation: bool = False
 
-    def to_dict(self) -> dict[str, str]:
+    def to_dict(self) -> dict[str, str | bool]:
         """Return the rule as one entry of `x-kubernetes-validations`."""
-        return {"rule": self.rule, "message": self.message}
+        entry: dict[str, str | bool] = {"rule": self.rule, "message": self.message}
+        return {**entry, "optionalOldSelf": True} if self.at_creation else entry
 
 
 def unchanged(field: str) -> str:

@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from rowlock.states import ConditionType, FailureReason, FenceReason, Outcome, Phase, WaitReason
+from rowlock.states import (
+    ApprovalCondition,
+    ApprovalPhase,
+    ApprovalReason,
+    ConditionType,
+    FailureReason,
+    FenceReason,
+    Outcome,
+    Phase,
+    WaitReason,
+)
 
 CONDITIONS: Final[dict[ConditionType, str]] = {
     ConditionType.ACCEPTED: "The run was written to the database. False: it was refused for good.",
@@ -85,4 +95,43 @@ TAKEOVER_REASONS: Final[dict[FenceReason, str]] = {
 OUTCOMES: Final[dict[Outcome, str]] = {
     Outcome.OK: "The agent is content with its result.",
     Outcome.DEGRADED: "The agent says that its result is worse than it should be, and why.",
+}
+
+APPROVAL_CONDITIONS: Final[dict[ApprovalCondition, str]] = {
+    ApprovalCondition.DECIDED: (
+        "The question has its answer, from whomever it came. False: it is open, or withdrawn."
+    ),
+    ApprovalCondition.DECISION_ACCEPTED: (
+        "spec.decision is that answer. False: it changed nothing, and the reason says why. "
+        "Unknown: there is no decision in the spec."
+    ),
+}
+
+APPROVAL_PHASES: Final[dict[ApprovalPhase, str]] = {
+    ApprovalPhase.PENDING: "The question is open.",
+    ApprovalPhase.APPROVED: "Somebody said yes: the call happens.",
+    ApprovalPhase.DENIED: "Somebody said no: the call does not happen.",
+    ApprovalPhase.EXPIRED: "Nobody decided in time; what follows is the Agent's onTimeout.",
+    ApprovalPhase.WITHDRAWN: "Nobody need decide any more.",
+}
+
+APPROVAL_REASONS: Final[dict[ApprovalReason, str]] = {
+    ApprovalReason.OPEN: "The question waits for a decision.",
+    ApprovalReason.APPROVED: "Somebody said yes; the message says who, and why.",
+    ApprovalReason.DENIED: "Somebody said no; the message says who, and why.",
+    ApprovalReason.EXPIRED: "Nobody decided in time, or the decision came too late.",
+    ApprovalReason.RUN_FINISHED: "The run ended before anybody decided, as by a cancel.",
+    ApprovalReason.NEW_ATTEMPT: (
+        "The run began another attempt, by itself or by a re-drive, which asks anew if it must."
+    ),
+    ApprovalReason.STALE_DIGEST: (
+        "The run asks about other arguments by now; another AgentRunApproval shows these."
+    ),
+    ApprovalReason.NOT_ASKED: (
+        "No run asked this question: the object was made or named by somebody else, "
+        "or its run is gone from the database. It decides nothing; delete it."
+    ),
+    ApprovalReason.NO_DECISION: "Nobody has written a decision into the spec.",
+    ApprovalReason.COUNTED: "The decision of the spec is the answer that stands.",
+    ApprovalReason.ALREADY_DECIDED: "Another answer was there first; the message says whose.",
 }

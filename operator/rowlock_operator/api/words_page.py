@@ -8,6 +8,9 @@ from typing import TypeVar
 
 from rowlock.states import (
     KUBERNETES_EVENTS,
+    ApprovalCondition,
+    ApprovalPhase,
+    ApprovalReason,
     ConditionType,
     FailureReason,
     FenceReason,
@@ -59,6 +62,21 @@ def words_page() -> str:
             vocabulary.FAILURE_REASONS,
         ),
         _words("How good a result is", "status.outcome", Outcome, vocabulary.OUTCOMES),
+        _words(
+            "Conditions of an AgentRunApproval",
+            "Condition",
+            ApprovalCondition,
+            vocabulary.APPROVAL_CONDITIONS,
+        ),
+        _words(
+            "Phases of an AgentRunApproval", "Phase", ApprovalPhase, vocabulary.APPROVAL_PHASES
+        ),
+        _words(
+            "Why an AgentRunApproval is as it is",
+            "Reason of its conditions",
+            ApprovalReason,
+            vocabulary.APPROVAL_REASONS,
+        ),
         _events(),
     )
 
