@@ -12,6 +12,7 @@ import yaml
 from localcluster import Cluster
 from rowlock_operator.api.agent import Agent
 from rowlock_operator.api.agentrun import AgentRun
+from rowlock_operator.api.agentrunapproval import AgentRunApproval
 from rowlock_operator.api.resource import Resource
 from rowlock_operator.api.workerpool import WorkerPool
 
@@ -56,6 +57,12 @@ def runs(objects: dict[type[Resource], Objects]) -> Objects:
 def agents(objects: dict[type[Resource], Objects]) -> Objects:
     """The Agents of the module's namespace."""
     return objects[Agent]
+
+
+@pytest.fixture(scope="module")
+def approvals(objects: dict[type[Resource], Objects]) -> Objects:
+    """The AgentRunApprovals of the module's namespace."""
+    return objects[AgentRunApproval]
 
 
 @pytest.fixture(scope="module")

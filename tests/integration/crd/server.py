@@ -18,6 +18,7 @@ from urllib.parse import urlencode, urlsplit
 from localcluster import Cluster
 from rowlock_operator.api.agent import Agent
 from rowlock_operator.api.agentrun import AgentRun
+from rowlock_operator.api.agentrunapproval import AgentRunApproval
 from rowlock_operator.api.names import GROUP, VERSION
 from rowlock_operator.api.resource import Resource
 from rowlock_operator.api.workerpool import WorkerPool
@@ -31,6 +32,7 @@ SMALLEST: dict[type[Resource], JSON] = {
     AgentRun: {"agentRef": {"name": "triage"}},
     Agent: {"entrypoint": "acme.triage:agent"},
     WorkerPool: {"image": "acme/agents:1"},
+    AgentRunApproval: {"runRef": {"name": "triage-1"}, "tool": "mail", "digest": "0123456789ab"},
 }
 
 

@@ -17,6 +17,7 @@ from .server import JSON, Objects
 pytestmark = pytest.mark.cluster
 
 NOW = "2026-09-01T10:00:00Z"
+DIGEST = "0123456789ab"
 AGO = re.compile(r"\d+[smhdy]\w*")
 
 
@@ -105,6 +106,27 @@ SHOWN: dict[str, tuple[JSON, JSON, dict[str, str | re.Pattern[str]]]] = {
             "AGE": AGO,
         },
     ),
+    "AgentRunApproval": (
+        {
+            "runRef": {"name": "triage-4711"},
+            "tool": "send_mail",
+            "digest": DIGEST,
+            "expirationTime": "2020-01-01T00:00:00Z",
+        },
+        {"phase": "Approved"},
+        {
+            "RUN": "triage-4711",
+            "TOOL": "send_mail",
+            "PHASE": "Approved",
+            "DECIDEDBY": "ada",
+            "EXPIRES": re.compile(r"\d+y\w*"),
+            "AGE": AGO,
+        },
+    ),
+}
+#: What can only be written after the creation.
+LATER: dict[str, JSON] = {
+    "AgentRunApproval": {"decision": {"action": "Approve", "decidedBy": "ada", "digest": DIGEST}}
 }
 
 
@@ -114,7 +136,7 @@ def test_every_column_shows_its_value(
 ) -> None:
     """`kubectl get -o wide` has the columns of the definition in order, and no empty cell."""
     spec, status, expected = SHOWN[kind.definition.kind]
-    name = objects[kind].make(spec, status)
+    name = made(objects[kind], spec, status)
 
     shown = table(cluster, objects[kind], name, "-o", "wide")
 
@@ -138,10 +160,20 @@ def test_narrow_list_leaves_wide_columns_out(
 ) -> None:
     """Without `-o wide` the list fits a terminal."""
     spec, status, _ = SHOWN[kind.definition.kind]
-    name = objects[kind].make(spec, status)
+    name = made(objects[kind], spec, status)
     narrow = [column.name.upper() for column in kind.definition.columns if not column.wide]
 
     assert list(table(cluster, objects[kind], name)) == ["NAME", *narrow]
+
+
+def made(objects: Objects, spec: JSON, status: JSON) -> str:
+    """Create an object with all that its columns show, and return its name."""
+    name = objects.make(spec, status)
+    later = LATER.get(objects.kind.definition.kind)
+    if later:
+        changed = objects.change(name, later, dry=False)
+        assert changed.ok, changed.message
+    return name
 
 
 def table(cluster: Cluster, objects: Objects, name: str, *arguments: str) -> dict[str, str]:
@@ -190,7 +222,7 @@ def test_deleting_all_agents_deletes_nothing_else(
     cluster.kubectl("delete", "agents", "--all", "-n", namespace)
 
     left = {these.kind.__name__ for these, name in made.items() if these.get(name).ok}
-    assert left == {"AgentRun", "WorkerPool"}
+    assert left == {"AgentRun", "WorkerPool", "AgentRunApproval"}
 
 
 @pytest.mark.parametrize(
@@ -236,6 +268,7 @@ def test_other_fields_cannot_be_selected(runs: Objects) -> None:
         ("AgentRun", {"agentRef": {"name": "a"}, "agent_ref": 1}, "spec.agent_ref"),
         ("Agent", {"entrypoint": "a:b", "tool": []}, "spec.tool"),
         ("WorkerPool", {"image": "i", "autoscaling": {"min": 1}}, "spec.autoscaling.min"),
+        ("AgentRunApproval", {"tool": "t", "digest": DIGEST, "args": "x"}, "spec.args"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -296,6 +329,7 @@ def test_wait_ends_at_finished(cluster: Cluster, runs: Objects, status: str) -> 
         ("agentrun.status.lastTakeover.reason", "Why the old worker lost it"),
         ("agent.spec.tools.sideEffects", "What repeating a call would do"),
         ("workerpool.spec.lease.renewPeriodSeconds", "Seconds between two signs of life"),
+        ("agentrunapproval.spec.decision.digest", "it proves what was decided"),
     ],
 )
 def test_explain_tells_what_a_field_means(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from rowlock_operator.api.agent import Agent
 from rowlock_operator.api.agentrun import AgentRun
+from rowlock_operator.api.agentrunapproval import AgentRunApproval
 from rowlock_operator.api.agentrun_status import AgentRunStatus
 from rowlock_operator.api.kinds import KINDS
 from rowlock_operator.api.resource import Resource
@@ -169,6 +170,22 @@ FULL: dict[type[Resource], tuple[JSON, JSON]] = {
             "conditions": [CONDITION],
         },
     ),
+    AgentRunApproval: (
+        {
+            "runRef": {"name": "triage-4711"},
+            "tool": "send_mail",
+            "callID": "send_mail:1.0",
+            "digest": "9b1c0f6e2d4a8b7c",
+            "summary": 'send_mail(to="ops@acme.example")',
+            "expirationTime": NOW,
+        },
+        {
+            "observedGeneration": 1,
+            "phase": "Approved",
+            "decidedTime": NOW,
+            "conditions": [CONDITION],
+        },
+    ),
 }
 
 ODD_TIMES: list[Any] = [
@@ -227,7 +244,13 @@ def test_full_objects_have_every_field(kind: type[Resource]) -> None:
     written = model.model_dump(mode="json")
     missing = [path for path, value in _leaves(written) if value is None and "metadata" not in path]
 
-    assert set(missing) <= {"spec.input.configMapKeyRef", "spec.input.uri", "spec.prompt.text"}
+    assert set(missing) <= {
+        "spec.input.configMapKeyRef",
+        "spec.input.uri",
+        "spec.prompt.text",
+        "spec.batchItemRef",
+        "spec.decision",
+    }
 
 
 def _leaves(node: Any, path: str = "") -> list[tuple[str, Any]]:

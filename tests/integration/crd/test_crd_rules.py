@@ -6,6 +6,7 @@ import pytest
 
 from rowlock_operator.api.agent import Agent
 from rowlock_operator.api.agentrun import AgentRun
+from rowlock_operator.api.agentrunapproval import AgentRunApproval
 from rowlock_operator.api.kinds import KINDS
 from rowlock_operator.api.resource import Resource
 from rowlock_operator.api.workerpool import WorkerPool
@@ -15,6 +16,7 @@ from .server import JSON, SMALLEST, Objects
 pytestmark = pytest.mark.cluster
 
 DEFAULTS: dict[type[Resource], JSON] = {
+    AgentRunApproval: {},
     AgentRun: {"desiredState": "Run", "priority": 0, "redrive": 0},
     Agent: {"intake": "Open", "versionPolicy": "Latest"},
     WorkerPool: {
