@@ -61,6 +61,7 @@ def test_written_files_verify(tmp_path: Path) -> None:
     assert [done.returncode for done in written] == [0, 0]
     assert (verified.returncode, verified.stdout, verified.stderr) == (0, "", "")
     assert sorted(path.name for path in (tmp_path / "crds").iterdir()) == [
+        "agentrunapprovals.yaml",
         "agentruns.yaml",
         "agents.yaml",
         "workerpools.yaml",

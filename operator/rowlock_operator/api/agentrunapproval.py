@@ -117,7 +117,10 @@ class AgentRunApprovalStatus(Part):
 
 
 class AgentRunApproval(Resource):
-    """A question to a person: may this one tool call go ahead?"""
+    """A question to a person: may this one tool call go ahead.
+
+    The operator makes one for each question of a run; a person sets its decision.
+    """
 
     definition: ClassVar = Definition(
         kind="AgentRunApproval",

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from rowlock.states import Decision, FenceReason
-from rowlock.store import approvals, intake, parking, redrive, work, workers
+from rowlock.store import approvals, changes, intake, parking, questions, redrive, work, workers
 from rowlock.store.types import Claimed, Deciding, RunId, Verdict, WorkerId
 from tests.integration.store.test_parking import QUESTION, asking, park, parked
 from tests.integration.store.test_races import account, race
-from tests.integration.store.world import World, failure
+from tests.integration.store.world import CLUSTER, World, failure
 
 
 async def asked(world: World, **fields: Any) -> tuple[WorkerId, Claimed]:
@@ -190,3 +190,99 @@ async def test_of_an_answer_and_the_expiry_one_wins(world: World) -> None:
         assert await world.place(run.run_id) == "ready"
         await intake.request_cancel(world.store, [run.run_id], by="test")
     assert await account(world, 150) == {"final": 150}
+
+
+async def object_of(world: World, run: RunId) -> str:
+    """Return the uid of a run's custom resource."""
+    return str(await world.value("SELECT uid FROM rowlock.run_object WHERE run_id = $1", run))
+
+
+async def the_question(world: World, run: RunId) -> questions.Question:
+    """Return the only question of a run as an operator reads it."""
+    uid = await object_of(world, run)
+    found = await questions.questions_of(world.store, cluster=CLUSTER, uids=[uid, "unknown"])
+    [[question]] = found.values()
+    assert question.uid == uid
+    return question
+
+
+async def test_an_operator_reads_how_a_question_stands(world: World) -> None:
+    _, run = await asked(world, linked=True)
+    stands = await the_question(world, run.run_id)
+    assert (stands.step_key, stands.digest, stands.tool) == (
+        QUESTION.step_key,
+        QUESTION.digest,
+        "refund",
+    )
+    assert (stands.open, stands.decision, stands.by, stands.reason) == (True, None, "", "")
+    assert (stands.live_attempt, stands.newer) == (1, False)
+    await decide(world, run.run_id, Decision.DENIED, reason="too much")
+    answered = await the_question(world, run.run_id)
+    assert (answered.open, answered.decision) == (False, Decision.DENIED)
+    assert (answered.by, answered.reason) == ("ada", "too much")
+    assert answered.decided_at is not None
+
+
+async def test_an_operator_sees_that_a_question_is_withdrawn(world: World) -> None:
+    _, run = await asked(world, linked=True)
+    await intake.request_cancel(world.store, [run.run_id], by="ada")
+    over = await the_question(world, run.run_id)
+    assert (over.open, over.live_attempt) == (False, None)
+    await redrive.redrive(world.store, run.run_id, by="ada")
+    again = await the_question(world, run.run_id)
+    assert (again.open, again.attempt, again.live_attempt) == (False, 1, 2)
+
+
+async def test_a_newer_question_about_the_same_step_closes_the_older(world: World) -> None:
+    worker, run = await asked(world, linked=True)
+    await world.sql("UPDATE rowlock.run_parked SET wake_at = rowlock.now()")
+    assert await parking.wake_parked(world.store, 10) == 1
+    [again] = await world.claim(worker)
+    other = replace(QUESTION, digest="another")
+    await park(world, worker, asking(again, seq=2, question=other))
+    uid = await object_of(world, run.run_id)
+    found = await questions.questions_of(world.store, cluster=CLUSTER, uids=[uid])
+    assert [(one.digest, one.open, one.newer) for one in found[uid]] == [
+        (QUESTION.digest, False, True),
+        ("another", True, False),
+    ]
+
+
+async def test_runs_that_ask_are_found_by_cluster_and_namespace(world: World) -> None:
+    first = (await asked(world, linked=True))[1].run_id
+    worker, [second] = await world.running(linked=True)
+    await park(world, worker, asking(second))
+    _, [quiet] = await world.running(linked=True)
+    both = sorted([await object_of(world, first), await object_of(world, second.run_id)])
+
+    async def found(cluster: str = CLUSTER, **more: Any) -> list[str]:
+        return await questions.asking(world.store, cluster=cluster, **({"namespaces": None} | more))
+
+    assert await found() == both
+    assert await found(limit=1) == both[:1]
+    assert await found(after_uid=both[0]) == both[1:]
+    assert await found("c2") == await found(namespaces=["elsewhere"]) == []
+    await decide(world, first)
+    assert await object_of(world, first) not in await found()
+    assert await object_of(world, quiet.run_id) not in await found()
+
+
+async def test_a_snapshot_brings_the_open_questions(world: World) -> None:
+    _, run = await asked(world, linked=True)
+    [shown] = (await changes.snapshots(world.store, [run.run_id])).values()
+    [one] = shown.questions
+    assert (one.step_key, one.digest, one.tool) == (QUESTION.step_key, QUESTION.digest, "refund")
+    await decide(world, run.run_id)
+    [shown] = (await changes.snapshots(world.store, [run.run_id])).values()
+    assert shown.questions == ()
+
+
+async def test_an_answer_to_a_suspended_run_is_shown(world: World) -> None:
+    _, run = await asked(world, linked=True)
+    await parking.request_suspend(world.store, [run.run_id], by="ada")
+    shown = [change.seq for change in await changes.unshown(world.store, limit=10)]
+    await changes.shown(world.store, shown)
+    assert (await decide(world, run.run_id)).outcome is Deciding.DECIDED
+    assert await world.place(run.run_id) == "parked"
+    assert await world.changes(run.run_id) == [10]
+    await world.sound()

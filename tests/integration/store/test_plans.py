@@ -121,6 +121,7 @@ def arguments(today: list[int]) -> dict[str, list[Any]]:
         "expire_approvals": [500],
         "wake_decided": [today],
         "answers": [today[0]],
+        "questions_of": ["c", [f"uid-{i}" for i in range(n)]],
         "last_attempt": [today[0]],
         "redrive": [today[0], 2, "a"],
         "enqueue": new,

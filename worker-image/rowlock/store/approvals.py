@@ -40,7 +40,7 @@ async def decide(
         won = await conn.fetch(
             "decide", run_id, step_key, digest, attempt, decision, by, reason or None
         )
-        woken = await conn.fetch("wake_decided", [run_id]) if won else []
+        woken = await _wake(conn, [run_id]) if won else set()
     if woken:
         await nudge(conn)
     given = Answer(step_key, digest, attempt, decision, by, reason)
@@ -54,7 +54,7 @@ async def expire_approvals(conn: Connection, limit: int = _BATCH) -> list[RunId]
     async with conn.transaction():
         late = {RunId(row["run_id"]) for row in await conn.fetch("expire_approvals", limit)}
         if late:
-            await conn.fetch("wake_decided", sorted(late))
+            await _wake(conn, sorted(late))
     return sorted(late)
 
 
@@ -68,6 +68,17 @@ async def pending_approvals(
 async def answers(conn: Connection, run_id: RunId) -> list[Answer]:
     """Return all answers to a run's questions, those of earlier attempts first."""
     return [_answer(row) for row in await conn.fetch("answers", run_id)]
+
+
+async def _wake(conn: Connection, run_ids: Sequence[RunId]) -> set[RunId]:
+    """Wake those of the runs that wait for an answer; return these, and have the rest shown again.
+
+    A run that is suspended, or that a worker holds, has an answer more: its question is closed.
+    """
+    woken = {RunId(row["run_id"]) for row in await conn.fetch("wake_decided", list(run_ids))}
+    if asleep := [run_id for run_id in run_ids if run_id not in woken]:
+        await conn.fetch("recreate_changes", asleep)
+    return woken
 
 
 def refused(given: Answer, rows: Sequence[Any]) -> Decided:

@@ -10,6 +10,7 @@ import asyncpg
 from rowlock.states import ChangeKind, EventKind, FinalStatus, Place
 from rowlock.store.connection import Connection
 from rowlock.store.types import (
+    Asked,
     Change,
     LifecycleEvent,
     LinkedRun,
@@ -91,6 +92,7 @@ def _snapshot(row: asyncpg.Record) -> RunSnapshot:
     ]
     fields["place"] = Place(fields["place"])
     fields["parked_for"] = tuple(fields["parked_for"] or ())
+    fields["questions"] = tuple(Asked(*asked) for asked in fields["questions"] or ())
     fields["carry"] = carries(fields["carry"])
     fields["status"] = None if fields["status"] is None else FinalStatus(fields["status"])
     return RunSnapshot(**fields, lifecycle=_lifecycle(columns))

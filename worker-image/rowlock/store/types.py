@@ -457,6 +457,16 @@ class LifecycleEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What a status shows of an open question."""
+
+    step_key: str
+    digest: str
+    tool: str
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class RunSnapshot:
     """All that a status shows of one run, read in one snapshot.
 
@@ -478,6 +488,8 @@ class RunSnapshot:
         For `Place.TIMER`; the first also for `Place.PARKED`, where it waits for a time.
     parked_for
         `ParkReason`s, for `Place.PARKED`.
+    questions
+        Open ones of its attempt, the oldest first.
     suspend_asked
         Who wishes it suspended, and why.
     redrives
@@ -512,6 +524,7 @@ class RunSnapshot:
     worker: str | None = None
     cancel_asked: bool = False
     parked_for: tuple[str, ...] = ()
+    questions: tuple[Asked, ...] = ()
     suspend_asked: str | None = None
     redrives: int = 0
     carry: tuple[Carry, ...] = ()

@@ -23,8 +23,10 @@ from tests.integration.store.conformance.subjects import Subject, retry, step
 READY, PARKED, LEASE = Place.READY, Place.PARKED, Place.LEASE
 
 
-def question(digest: str = "d", *, expires_in: float | None = None) -> NewQuestion:
-    return NewQuestion("pay:1", digest, "pay", b'{"cents":5}', expires_in)
+def question(
+    digest: str = "d", *, step: str = "pay:1", expires_in: float | None = None
+) -> NewQuestion:
+    return NewQuestion(step, digest, "pay", b'{"cents":5}', expires_in)
 
 
 def parked(
@@ -234,6 +236,37 @@ async def test_a_run_that_parks_after_its_answer_goes_to_the_queue(subject: Subj
     await park(subject, worker, parked(again, "approval", asks=(question(),), seq=2))
 
     assert await subject.place(run.run_id) is READY
+
+
+async def test_a_snapshot_brings_the_open_questions(subject: Subject) -> None:
+    worker, run = await asking(subject)
+
+    async def shown() -> list[tuple[str, str, str]]:
+        snapshot = (await subject.store.snapshots([run.run_id]))[run.run_id]
+        return [(one.step_key, one.digest, one.tool) for one in snapshot.questions]
+
+    assert await shown() == [("pay:1", "d", question().tool)]
+    await subject.store.request_suspend([run.run_id], by="ada")
+    await subject.store.request_continue([run.run_id])
+    [again] = await subject.claim(worker)
+    both = parked(again, "approval", asks=(question(), question(step="pay:2")), seq=2)
+    await park(subject, worker, both)
+    assert await shown() == [("pay:1", "d", question().tool), ("pay:2", "d", question().tool)]
+    await decide(subject, run.run_id)
+    assert [step for step, *_ in await shown()] == ["pay:2"]
+
+
+async def test_an_answer_that_wakes_nobody_is_shown(subject: Subject) -> None:
+    _, run = await asking(subject)
+    await subject.store.request_suspend([run.run_id], by="ada")
+    await subject.store.shown([change.seq for change in await subject.store.unshown(limit=10)])
+    before = (await subject.store.snapshots([run.run_id]))[run.run_id].revision
+    await decide(subject, run.run_id)
+    [change] = await subject.store.unshown(limit=10)
+
+    assert change.kind is ChangeKind.PARKED
+    assert change.seq > before
+    assert (await subject.store.snapshots([run.run_id]))[run.run_id].revision == before
 
 
 # -------------------------------------------------------------------- suspended

@@ -20,6 +20,8 @@ SELECT o.run_id, o.cluster, o.uid, o.namespace, o.name, o.generation,
        coalesce(w.name, f.worker, f.carry -> -1 ->> 'worker') AS worker,
        (SELECT true FROM rowlock.wish x WHERE x.run_id = o.run_id AND x.kind = 1 /* CANCEL */) IS TRUE AS cancel_asked,
        (SELECT x.reasons FROM rowlock.run_parked x WHERE x.run_id = o.run_id) AS parked_for,
+       (SELECT array_agg(ROW(q.step_key, q.digest, q.tool, q.expires_at) ORDER BY q.asked_at, q.step_key)
+        FROM rowlock.approval q WHERE q.run_id = o.run_id AND q.attempt = l.attempt AND q.decided_at IS NULL) AS questions,
        (SELECT w2.asked_by || coalesce(': ' || w2.reason, '') FROM rowlock.wish w2
         WHERE w2.run_id = o.run_id AND w2.kind = 2 /* SUSPEND */) AS suspend_asked,
        coalesce((SELECT max(substring(x.asked_by FROM '^spec[.]redrive ([0-9]{1,9})$')::int)

@@ -93,7 +93,10 @@ def _newest(tables: Tables, run_id: RunId, step_key: str) -> list[dict[str, Any]
 def _wake(tables: Tables, run_id: RunId) -> None:
     """Put a run that waits for an answer back into the queue, unless it is suspended."""
     run = tables.live.get(run_id)
-    if run is None or run.place is not Place.PARKED or ParkReason.SUSPENDED in run.reasons:
+    if run is None:
         return
-    if ParkReason.APPROVAL in run.reasons:
+    held = run.place is not Place.PARKED or ParkReason.SUSPENDED in run.reasons
+    if held or ParkReason.APPROVAL not in run.reasons:
+        tables.show_again(run)
+    else:
         parking.wake(tables, run)

@@ -7,7 +7,15 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from rowlock.states import Place, WishKind
-from rowlock.store.types import Change, LifecycleEvent, PoolDemand, PoolId, RunId, RunSnapshot
+from rowlock.store.types import (
+    Asked,
+    Change,
+    LifecycleEvent,
+    PoolDemand,
+    PoolId,
+    RunId,
+    RunSnapshot,
+)
 from rowlock.testing.store.tables import Ended, Live, Tables
 from rowlock.testing.store.workers import lease_until
 
@@ -52,6 +60,7 @@ def _snapshot(tables: Tables, run_id: RunId) -> RunSnapshot:
         created_at=run.created_at,
         agent_revision=tables.revisions[new.revision_id].digest,
         cancel_asked=tables.wished(run_id) is not None,
+        questions=_asked(tables, run_id) if live else (),
         suspend_asked=_suspend_asked(tables, run_id),
         redrives=_redrives(tables, run_id),
         lifecycle=_lifecycle(tables, run_id),
@@ -72,6 +81,20 @@ def _live_fields(tables: Tables, live: Live) -> dict[str, Any]:
         "carry": live.carry or (),
         "worker": worker.new.name if worker else None,
     }
+
+
+def _asked(tables: Tables, run_id: RunId) -> tuple[Asked, ...]:
+    attempt = tables.live[run_id].attempt
+    found = [
+        (question.asked_at, step, digest, question)
+        for (run, step, digest, asked), question in tables.questions.items()
+        if (run, asked) == (run_id, attempt) and question.decided_at is None
+    ]
+    found.sort(key=lambda one: one[:2])
+    return tuple(
+        Asked(step, digest, question.asked.tool, question.expires_at)
+        for _, step, digest, question in found
+    )
 
 
 def _suspend_asked(tables: Tables, run_id: RunId) -> str | None:

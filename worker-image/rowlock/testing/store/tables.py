@@ -31,6 +31,12 @@ from rowlock.store.types import (
 EPOCH = datetime(2025, 1, 1, tzinfo=UTC)
 #: The place in its line of a run that ran before: it is the first.
 FIRST = float("-inf")
+#: What a run is shown as again, where it is not just in the queue.
+_AGAIN = {
+    Place.LEASE: ChangeKind.CLAIMED,
+    Place.TIMER: ChangeKind.RETRYING,
+    Place.PARKED: ChangeKind.PARKED,
+}
 
 
 @dataclass(slots=True)
@@ -305,6 +311,12 @@ class Tables:
             self.changes[run.revision] = Change(
                 run.revision, run.run_id, kind, run.epoch, self.now()
             )
+
+    def show_again(self, run: Live) -> None:
+        """Have a linked run shown as it stands, unless it waits to be shown anyway."""
+        if run.linked and all(change.run_id != run.run_id for change in self.changes.values()):
+            seq, kind = self.number("revision"), _AGAIN.get(run.place, ChangeKind.QUEUED)
+            self.changes[seq] = Change(seq, run.run_id, kind, run.epoch, self.now())
 
     def unwritten(self, run: Live) -> tuple[Carry, ...]:
         """Return what the run's owner has not written into history yet.
