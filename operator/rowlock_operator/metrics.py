@@ -20,7 +20,8 @@ from prometheus_client import (
     generate_latest,
 )
 
-from rowlock.states import FailureReason, FenceReason, FinalStatus
+from rowlock.states import ApprovalPhase, FailureReason, FenceReason, FinalStatus
+from rowlock.store.types import Deciding
 
 Kind = Literal["counter", "gauge", "histogram"]
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300)
@@ -166,6 +167,23 @@ POOL_OLDEST = _row(
     "namespace",
     "pool",
 )
+APPROVALS = _row(
+    "approvals_total",
+    "counter",
+    "AgentRunApprovals shown as such for the first time, by phase.",
+    "phase",
+    values=[phase.value for phase in ApprovalPhase],
+)
+APPROVALS_WAITING = _row(
+    "approvals_waiting", "gauge", "Questions to people that wait for an answer."
+)
+APPROVAL_DECISIONS = _row(
+    "approval_decisions_total",
+    "counter",
+    "Decisions of AgentRunApprovals given to the database, by what became of them.",
+    "outcome",
+    values=[outcome.value for outcome in Deciding],
+)
 RECONCILES = _row(
     "reconciles_total",
     "counter",
@@ -186,7 +204,7 @@ UPKEEP = _row(
     "counter",
     "Runs moved by upkeep.",
     "kind",
-    values=("requeued", "delayed", "failed", "cancelled", "expired", "woken", "promoted"),
+    values=("requeued", "delayed", "failed", "cancelled", "expired", "woken", "promoted", "lapsed"),
 )
 FENCED = _row("fenced_workers_total", "counter", "Workers fenced because their lease ran out.")
 DATABASE_UP = _row("database_up", "gauge", "1 while PostgreSQL answers.")

@@ -21,6 +21,10 @@ class RunOptions(msgspec.Struct, frozen=True, omit_defaults=True):
         Wait before the second attempt, doubled for each further one, and its upper bound.
     max_total_tokens, max_cost_micro
         Budget over all attempts; None for no limit. Cost is in millionths of a US dollar.
+    approval_timeout_seconds
+        How long a question to a person stays open; None for no limit.
+    silence_approves
+        A question that nobody answered in time counts as a yes.
     """
 
     active_deadline_seconds: float = 1800
@@ -29,6 +33,23 @@ class RunOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     max_retry_backoff_seconds: float = 300
     max_total_tokens: int | None = None
     max_cost_micro: int | None = None
+    approval_timeout_seconds: float | None = None
+    silence_approves: bool = False
+
+    def expires_in(self, own: float | None) -> float | None:
+        """Return the seconds that a question stays open.
+
+        The tool knows best; but where silence is a yes, nothing may make it come sooner.
+
+        Parameters
+        ----------
+        own
+            What the tool says; None for nothing.
+        """
+        given = [one for one in (own, self.approval_timeout_seconds) if one is not None]
+        if not given:
+            return None
+        return max(given) if self.silence_approves else given[0]
 
 
 def encode(options: RunOptions) -> bytes:

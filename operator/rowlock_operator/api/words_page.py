@@ -68,9 +68,7 @@ def words_page() -> str:
             ApprovalCondition,
             vocabulary.APPROVAL_CONDITIONS,
         ),
-        _words(
-            "Phases of an AgentRunApproval", "Phase", ApprovalPhase, vocabulary.APPROVAL_PHASES
-        ),
+        _words("Phases of an AgentRunApproval", "Phase", ApprovalPhase, vocabulary.APPROVAL_PHASES),
         _words(
             "Why an AgentRunApproval is as it is",
             "Reason of its conditions",

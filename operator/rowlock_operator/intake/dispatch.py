@@ -1,4 +1,4 @@
-"""Where objects of all three kinds come in from the source, and intake's round.
+"""Where objects of all kinds come in from the source, and intake's round.
 
 One task does it all in turn, so what it decides about one object no other object can overtake.
 """
@@ -13,7 +13,7 @@ from rowlock_operator.intake.inbox import FLUSH_ROWS, Inbox, InboxReport
 from rowlock_operator.intake.recall import Recall
 from rowlock_operator.intake.seen import Seen
 from rowlock_operator.intake.source import Handover
-from rowlock_operator.kube.resources import AGENT_RUNS
+from rowlock_operator.kube.resources import AGENT_RUN_APPROVALS, AGENT_RUNS
 
 #: How long the first object of a batch waits for others.
 _GATHER_SECONDS = 0.03
@@ -28,6 +28,8 @@ class Dispatch:
     ----------
     tell
         Called with the Agents and WorkerPools that are new or changed.
+    approval
+        Called with each AgentRunApproval.
     """
 
     def __init__(
@@ -38,12 +40,14 @@ class Dispatch:
         recall: Recall,
         *,
         tell: Callable[[Sequence[Seen]], None],
+        approval: Callable[[Seen], None],
     ) -> None:
         self._handover = handover
         self._inbox = inbox
         self._catalog = catalog
         self._recall = recall
         self._tell = tell
+        self._approval = approval
 
     async def run_once(self) -> InboxReport:
         """Take in what came, and flush one batch."""
@@ -51,6 +55,8 @@ class Dispatch:
         for seen in self._handover.take():
             if seen.kind == AGENT_RUNS.kind:
                 self._inbox.put(seen)
+            elif seen.kind == AGENT_RUN_APPROVALS.kind:
+                self._approval(seen)
             elif self._catalog.take(seen):
                 news.append(seen)
         self.appeared(news)

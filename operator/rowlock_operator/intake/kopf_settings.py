@@ -11,7 +11,7 @@ from rowlock_operator.api import names
 
 
 def kopf_settings() -> kopf.OperatorSettings:
-    """Return settings for three kinds that are only watched.
+    """Return settings for kinds that are only watched.
 
     Scanning is off: fewer rights, fewer streams; so the CRDs must exist before the start.
     The timeouts make a frozen stream end by itself.

@@ -30,7 +30,12 @@ from rowlock_operator.kube.session import open_session
 
 log = structlog.get_logger(__name__)
 
-KINDS = {names.AGENT_RUNS: "AgentRun", names.AGENTS: "Agent", names.WORKER_POOLS: "WorkerPool"}
+KINDS = {
+    names.AGENT_RUNS: "AgentRun",
+    names.AGENTS: "Agent",
+    names.WORKER_POOLS: "WorkerPool",
+    names.AGENT_RUN_APPROVALS: "AgentRunApproval",
+}
 _STOP_SECONDS = 10.0
 
 

@@ -18,6 +18,7 @@ from rowlock_operator.api.agentrun import AgentRunSpec
 from rowlock_operator.api.limits import RunLimits
 from rowlock_operator.intake.agents import KnownAgent, problem_of
 from rowlock_operator.intake.inputs import BadInput, ConfigMapKey, input_bytes, source_of
+from rowlock_operator.intake.silence import with_silence
 from rowlock_operator.settings import RunDefaults
 
 
@@ -151,7 +152,11 @@ def _accepted(
         agent=agent,
         pool=pool,
         body=body,
-        options=_options(spec, of_agent, defaults),
+        options=with_silence(
+            _options(spec, of_agent, defaults),
+            run=spec.approval,
+            agent=agent.spec.approval if agent.spec else None,
+        ),
         max_takeovers=_first(spec.max_takeovers, of_agent.max_takeovers, defaults.max_takeovers),
         queue_deadline_seconds=queue_deadline,
         priority=spec.priority,

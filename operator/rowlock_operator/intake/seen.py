@@ -8,7 +8,7 @@ from typing import Any
 
 from rowlock.states import ConditionType
 from rowlock_operator.kube.conditions import holds
-from rowlock_operator.kube.resources import ObjectKey
+from rowlock_operator.kube.resources import AGENT_RUNS, ObjectKey
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -20,13 +20,15 @@ class Seen:
     Parameters
     ----------
     kind
-        `AgentRun`, `Agent` or `WorkerPool`.
+        `AgentRun`, `Agent`, `WorkerPool` or `AgentRunApproval`.
     version
         Its resourceVersion: a write that tests it cannot overwrite anything newer.
     gone
         A watch said that it was deleted.
     deleting
         It has a deletionTimestamp: it will go, whatever happens.
+    owner
+        Uid of the AgentRun that it belongs to; empty for none.
     spec, status
         As decoded from JSON; never changed by us.
     """
@@ -39,6 +41,7 @@ class Seen:
     status: Mapping[str, Any] = field(default_factory=dict, repr=False)
     gone: bool = False
     deleting: bool = False
+    owner: str = ""
 
     @property
     def run_id(self) -> str | None:
@@ -94,4 +97,10 @@ def seen_from(item: Mapping[str, Any], kind: str, *, gone: bool = False) -> Seen
         status=item.get("status") or _NOTHING,
         gone=gone,
         deleting="deletionTimestamp" in metadata,
+        owner=_owner(metadata),
     )
+
+
+def _owner(metadata: Mapping[str, Any]) -> str:
+    owners = metadata.get("ownerReferences") or ()
+    return next((str(it["uid"]) for it in owners if it["kind"] == AGENT_RUNS.kind), "")

@@ -40,7 +40,7 @@ class SourceHealth:
 
 
 class RunSource(Protocol):
-    """Reports AgentRuns, Agents and WorkerPools as it sees them, some more than once."""
+    """Reports the objects of our kinds as it sees them, some more than once."""
 
     def start(self, deliver: Callable[[Seen], None]) -> None:
         """Begin; `deliver` may be called from any thread and returns at once."""

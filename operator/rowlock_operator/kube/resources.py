@@ -58,6 +58,9 @@ class ObjectKey:
 AGENT_RUNS = Resource(names.GROUP, names.VERSION, names.AGENT_RUNS, "AgentRun")
 AGENTS = Resource(names.GROUP, names.VERSION, names.AGENTS, "Agent")
 WORKER_POOLS = Resource(names.GROUP, names.VERSION, names.WORKER_POOLS, "WorkerPool")
+AGENT_RUN_APPROVALS = Resource(
+    names.GROUP, names.VERSION, names.AGENT_RUN_APPROVALS, "AgentRunApproval"
+)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 PODS = Resource("", "v1", "pods", "Pod")

@@ -13,6 +13,7 @@ from typing import Any
 
 from rowlock.store.connection import Connection
 from rowlock_operator import metrics as m
+from rowlock_operator.approvals.approvals import Approvals
 from rowlock_operator.intake.admission import Admission, Outlets
 from rowlock_operator.intake.catalog import Catalog
 from rowlock_operator.intake.config_maps import ConfigMaps
@@ -55,6 +56,7 @@ class Connections:
     upkeep: Connection
     pools: Connection
     limits: Connection
+    approvals: Connection
     traces: Connection | None = None
 
     async def close(self) -> None:
@@ -94,6 +96,7 @@ class Assembly:
             Loop("departures", self.departures.run_once, self._until_departure),
             Loop("mirror", self.mirror.run_once, self._until_change),
             Loop("agents", self.agents.run_once, every(0.5)),
+            Loop("approvals", self.approvals.run_once, self.approvals.pause),
             Loop("limits", self.limits.run_once, every(0.2)),
             Loop("pools", self.pools.run_once, every(settings.pool_period_seconds)),
             Loop("upkeep", self.upkeep.run_once, every(1.0)),
@@ -118,6 +121,14 @@ class Assembly:
         self.notices = NoticeBoard(self.desk)
         self.announcer = Announcer(client, metrics, normal=settings.normal_events)
         self.departures = Departures(client, connections.sweep, cluster=cluster, metrics=metrics)
+        self.approvals = Approvals(
+            client,
+            connections.approvals,
+            self.announcer,
+            metrics,
+            cluster=cluster,
+            namespaces=settings.namespaces,
+        )
         self.mirror = Mirror(
             connections.mirror,
             self.desk,
@@ -127,6 +138,7 @@ class Assembly:
             metrics=metrics,
             settings=MirrorSettings(delay=settings.show_delay_seconds),
         )
+        self.mirror.on_change = self.approvals.note
         self.tracer = _tracer(settings, connections, metrics)
         if self.tracer is not None:
             self.mirror.on_end = self.tracer.ended
@@ -149,7 +161,14 @@ class Assembly:
         )
         self.inbox = Inbox(admission, metrics)
         recall = Recall(client, self.inbox, waiting)
-        self.dispatch = Dispatch(self.handover, self.inbox, self.catalog, recall, tell=self._tell)
+        self.dispatch = Dispatch(
+            self.handover,
+            self.inbox,
+            self.catalog,
+            recall,
+            tell=self._tell,
+            approval=self.approvals.put,
+        )
         self.sweep = Sweep(
             client,
             connections.sweep,
@@ -188,6 +207,7 @@ class Assembly:
         self.dispatch.appeared(await self.catalog.refresh())
         self.agents.mark_all()
         self.limits.mark_all()
+        self.approvals.mark_all()
         return await self.sweep.run_once()
 
     async def _until_next_sweep(self, _report: SweepReport) -> None:

@@ -169,7 +169,7 @@ class Operator:
 
     def _connection_names(self) -> list[str]:
         traces = ["traces"] if self._settings.traces else []
-        return ["intake", "mirror", "sweep", "upkeep", "pools", "limits", *traces]
+        return ["intake", "mirror", "sweep", "upkeep", "pools", "limits", "approvals", *traces]
 
     def _count_event(self, kind: str, echo: bool) -> None:
         self._metrics.add(m.WATCH_EVENTS, kind)

@@ -12,7 +12,13 @@ from rowlock.errors import ConfigurationError, RowlockError
 from rowlock.store.connection import Connection
 from rowlock_operator.kube.client import METADATA_LIST, METADATA_ONLY, KubeClient
 from rowlock_operator.kube.errors import CRDsMissing, Denied, NotFound
-from rowlock_operator.kube.resources import AGENT_RUNS, AGENTS, NAMESPACES, WORKER_POOLS
+from rowlock_operator.kube.resources import (
+    AGENT_RUN_APPROVALS,
+    AGENT_RUNS,
+    AGENTS,
+    NAMESPACES,
+    WORKER_POOLS,
+)
 from rowlock_operator.lifecycle.loops import backoff
 
 log = structlog.get_logger(__name__)
@@ -72,7 +78,7 @@ async def check_api(client: KubeClient, namespaces: Sequence[str]) -> None:
     CRDsMissing
         The server does not know them.
     """
-    for resource in (AGENT_RUNS, AGENTS, WORKER_POOLS):
+    for resource in (AGENT_RUNS, AGENTS, WORKER_POOLS, AGENT_RUN_APPROVALS):
         for namespace in namespaces or (None,):
             try:
                 await client.get(

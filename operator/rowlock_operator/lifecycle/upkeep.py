@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from rowlock.store import caps, workers
+from rowlock.store import approvals, caps, workers
 from rowlock.store import intake as store
 from rowlock.store.connection import Connection
 from rowlock.store.types import Fenced
@@ -34,6 +34,7 @@ class UpkeepReport:
     cancelled: int = 0
     expired: int = 0
     promoted: int = 0
+    lapsed: int = 0
 
 
 class Upkeep:
@@ -51,12 +52,13 @@ class Upkeep:
         woken = await store.wake_due(self._connection, _WOKEN_AT_ONCE)
         cancelled = await store.cancel_waiting(self._connection)
         expired = await store.expire_queued(self._connection)
+        lapsed = await approvals.expire_approvals(self._connection)
         promoted = await caps.promote_waiting(self._connection)
         await self._make_partitions()
         self._health.database_up = True
         self._metrics.show(m.DATABASE_UP, 1)
         report = UpkeepReport(
-            len(reaped.fenced.workers), woken, len(cancelled), len(expired), promoted
+            len(reaped.fenced.workers), woken, len(cancelled), len(expired), promoted, len(lapsed)
         )
         self._count(reaped.fenced, report)
         return report
@@ -85,6 +87,7 @@ class Upkeep:
             "expired": report.expired,
             "woken": report.woken,
             "promoted": report.promoted,
+            "lapsed": report.lapsed,
         }
         for kind, count in moved.items():
             self._metrics.add(m.UPKEEP, kind, by=count)

@@ -17,11 +17,10 @@ from rowlock.states import (
     ChangeKind,
     EventKind,
     FinalStatus,
-    ParkReason,
 )
 from rowlock.store.types import Change, RunSnapshot
 from rowlock_operator.kube.conditions import micro_timestamp
-from rowlock_operator.kube.resources import AGENT_RUNS, EVENTS, ObjectKey
+from rowlock_operator.kube.resources import AGENT_RUN_APPROVALS, AGENT_RUNS, EVENTS, PODS, ObjectKey
 from rowlock_operator.kube.text import cut
 from rowlock_operator.mirror import leases
 from rowlock_operator.mirror.conditions import verdict
@@ -45,6 +44,8 @@ class Announcement:
         Of the change that it announces.
     pod
         The Pod that the run went to; empty if there is none to point at.
+    approval
+        The AgentRunApproval that it is about; empty for none.
     """
 
     key: ObjectKey
@@ -53,6 +54,7 @@ class Announcement:
     note: str
     at: datetime
     pod: str = ""
+    approval: str = ""
 
     @property
     def type(self) -> str:
@@ -96,12 +98,13 @@ def event_body(said: Announcement, *, instance: str) -> dict[str, Any]:
         "note": said.note,
         "regarding": _reference(said.key),
     }
-    if said.pod:
+    related = (PODS, said.pod) if said.pod else (AGENT_RUN_APPROVALS, said.approval)
+    if related[1]:
         body["related"] = {
-            "apiVersion": "v1",
-            "kind": "Pod",
+            "apiVersion": related[0].api_version,
+            "kind": related[0].kind,
             "namespace": said.key.namespace,
-            "name": said.pod,
+            "name": related[1],
         }
     return body
 
@@ -128,8 +131,6 @@ def _held(change: Change, snapshot: RunSnapshot) -> tuple[str, str, str] | None:
         return "RunSuspended", asked, ""
     if change.kind is ChangeKind.CONTINUED:
         return "RunContinued", "waits for a worker", ""
-    if change.kind is ChangeKind.PARKED and ParkReason.APPROVAL in snapshot.parked_for:
-        return "ApprovalRequested", f"rowlock approvals {snapshot.run_id}", ""
     return None
 
 

@@ -14,6 +14,7 @@ from rowlock.states import (
 from rowlock.store.types import RunSnapshot
 from rowlock.waiting import wait_reason
 from rowlock_operator.kube.conditions import Condition
+from rowlock_operator.mirror.asking import awaiting_approval
 from rowlock_operator.mirror.leases import Change
 
 _IN_PROGRESS = "InProgress"
@@ -66,14 +67,6 @@ def suspended(snapshot: RunSnapshot) -> Condition:
         asked = f"at its next step; asked by {snapshot.suspend_asked}"
         return Condition(type_, False, "Suspending", asked, snapshot.created_at)
     return Condition(type_, False, "NotSuspended", at=snapshot.created_at)
-
-
-def awaiting_approval(snapshot: RunSnapshot) -> Condition:
-    """Return whether the run waits for a person."""
-    type_ = ConditionType.AWAITING_APPROVAL
-    if ParkReason.APPROVAL in snapshot.parked_for:
-        return Condition(type_, True, "OpenQuestion", at=snapshot.ready_at)
-    return Condition(type_, False, "NoOpenQuestion", at=snapshot.created_at)
 
 
 def resumed(snapshot: RunSnapshot, takeover: Change | None) -> Condition:

@@ -93,6 +93,8 @@ class Mirror:
         self._announcer = announcer
         self._scope = scope
         self._gone = gone
+        #: Called with a run that changed, before its status is shown.
+        self.on_change: Callable[[RunSnapshot], None] = lambda _: None
         self._metrics = metrics
         #: Called with a run whose end stands in its status.
         self.on_end: Callable[[RunId], None] = lambda _: None
@@ -142,6 +144,8 @@ class Mirror:
                 self._backlog.done(entry.run_id, list(entry.changes))
             else:
                 work.append((entry.run_id, tuple(entry.changes.values())))
+                if snapshot := snapshots.get(entry.run_id):
+                    self.on_change(snapshot)
         done = await asyncio.gather(
             *(self._show_one(changes, snapshots.get(run_id)) for run_id, changes in work)
         )

@@ -15,6 +15,7 @@ from rowlock.store import bodies
 from rowlock.store.types import RunSnapshot
 from rowlock_operator.kube.conditions import merged, timestamp
 from rowlock_operator.kube.text import cut
+from rowlock_operator.mirror.asking import pending_approval
 from rowlock_operator.mirror.conditions import run_conditions, verdict, waits_for
 from rowlock_operator.mirror.fit import fit
 from rowlock_operator.mirror.leases import (
@@ -73,6 +74,7 @@ def run_status(
     }
     status |= _times(snapshot) | _takeover(takeover) | _history(snapshot, changes)
     status |= _usage(snapshot) | _result(snapshot) | _failure(snapshot, changes)
+    status |= pending_approval(snapshot)
     return fit(status)
 
 

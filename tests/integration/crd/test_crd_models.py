@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from rowlock_operator.api.agent import Agent
 from rowlock_operator.api.agentrun import AgentRun
-from rowlock_operator.api.agentrunapproval import AgentRunApproval
 from rowlock_operator.api.agentrun_status import AgentRunStatus
+from rowlock_operator.api.agentrunapproval import AgentRunApproval
 from rowlock_operator.api.kinds import KINDS
 from rowlock_operator.api.resource import Resource
 from rowlock_operator.api.workerpool import WorkerPool

@@ -59,7 +59,9 @@ class Question:
     shown
         Tool, arguments and whatever else helps to decide, as JSON.
     expires_in
-        Seconds until it counts as denied; None for never.
+        Seconds until it expires; None for never.
+    repeats
+        It is about a call that may have happened: silence is never a yes.
     """
 
     key: str
@@ -67,6 +69,7 @@ class Question:
     tool: str
     shown: bytes
     expires_in: float | None = None
+    repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,13 @@ class Rule:
 
 
 def make_question(
-    key: str, tool: str, arguments: bytes, *, expires_in: float | None = None, note: str = ""
+    key: str,
+    tool: str,
+    arguments: bytes,
+    *,
+    expires_in: float | None = None,
+    note: str = "",
+    repeats: bool = False,
 ) -> Question:
     """Return a question about a call.
 
@@ -123,10 +129,13 @@ def make_question(
     ----------
     note
         What a person should know beside tool and arguments.
+    repeats
+        It is about a call that may have happened.
     """
-    shown = {"tool": tool, "arguments": msgspec.Raw(arguments)} | ({"note": note} if note else {})
+    shown: dict[str, Any] = {"tool": tool, "arguments": msgspec.Raw(arguments)}
+    shown |= ({"note": note} if note else {}) | ({"repeats": True} if repeats else {})
     digest = digest_bytes(tool.encode() + b"\0" + arguments)
-    return Question(key, digest, tool, msgspec.json.encode(shown), expires_in)
+    return Question(key, digest, tool, msgspec.json.encode(shown), expires_in, repeats)
 
 
 def denial(reply: Reply) -> str:

@@ -120,4 +120,5 @@ def _whether_to_repeat(
         given,
         expires_in=tool.approval.expires_in,
         note=f"{error} Approve to make the call again.",
+        repeats=True,
     )

@@ -20,13 +20,21 @@ class Answers:
         Those of earlier attempts first.
     history
         Tells which of them are written down already.
+    silence_approves
+        An expired question counts as a yes, unless it is about a call that may have happened.
     """
 
-    __slots__ = ("_holding", "_written")
+    __slots__ = ("_holding", "_silence_approves", "_written")
 
     def __init__(
-        self, answers: Sequence[Answer], history: Sequence[Event], *, attempt: int
+        self,
+        answers: Sequence[Answer],
+        history: Sequence[Event],
+        *,
+        attempt: int,
+        silence_approves: bool = False,
     ) -> None:
+        self._silence_approves = silence_approves
         self._holding = {
             (answer.step_key, answer.digest): answer
             for answer in answers
@@ -50,12 +58,13 @@ class Answers:
         self._written.add(key)
         return key
 
-    @staticmethod
-    def reply(answer: Answer) -> Reply:
+    def reply(self, answer: Answer, question: Question) -> Reply:
         """Return `answer` as an agent sees it."""
+        expired = answer.decision is Decision.EXPIRED
+        silence = expired and self._silence_approves and not question.repeats
         return Reply(
-            approved=answer.decision is Decision.APPROVED,
+            approved=silence or answer.decision is Decision.APPROVED,
             by=answer.by,
             reason=answer.reason,
-            expired=answer.decision is Decision.EXPIRED,
+            expired=expired,
         )

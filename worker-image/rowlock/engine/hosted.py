@@ -232,6 +232,7 @@ class HostedRun:
                 ending,
                 lane,
                 claimed=claimed,
+                options=self.options,
                 active_ms=self._active_ms(),
                 worker=self._around.name,
             )

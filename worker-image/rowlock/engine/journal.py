@@ -135,7 +135,12 @@ class RunJournal:
         #: Somebody suspends the run: no effect begins any more. Then: the run is on its way out.
         self._leaving = self._parked = False
         self._entries: dict[str, _Known] = {}
-        self._answers = Answers(answers, history, attempt=lane.attempt)
+        self._answers = Answers(
+            answers,
+            history,
+            attempt=lane.attempt,
+            silence_approves=options.silence_approves,
+        )
         if history:
             self._replay(history)
 
@@ -242,7 +247,7 @@ class RunJournal:
         found = self._answers.find(question)
         if found is not None:
             self._note_answer(found)
-            return self._answers.reply(found)
+            return self._answers.reply(found, question)
         async with _Held(self, Wait(ParkReason.APPROVAL, question=question)):
             await self._loop.create_future()  # ends with the task
         raise asyncio.CancelledError

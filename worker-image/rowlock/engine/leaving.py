@@ -8,11 +8,20 @@ from rowlock.agents.protocol import Question
 from rowlock.engine.endings import Park
 from rowlock.engine.lane import Lane, Leave
 from rowlock.engine.waits import first_due
+from rowlock.options import RunOptions
 from rowlock.store.bodies import pack
 from rowlock.store.types import Claimed, NewQuestion, Parked
 
 
-def leave(park: Park, lane: Lane, *, claimed: Claimed, active_ms: int, worker: str) -> Leave:
+def leave(
+    park: Park,
+    lane: Lane,
+    *,
+    claimed: Claimed,
+    options: RunOptions,
+    active_ms: int,
+    worker: str,
+) -> Leave:
     """Return the last row of `lane`, which takes its next number.
 
     Parameters
@@ -20,7 +29,7 @@ def leave(park: Park, lane: Lane, *, claimed: Claimed, active_ms: int, worker: s
     worker
         The process that lets go of the run, as people see it.
     """
-    questions = tuple(_new(wait.question) for wait in park.waits if wait.question)
+    questions = tuple(_new(wait.question, options) for wait in park.waits if wait.question)
     reasons = tuple(dict.fromkeys(wait.reason.value for wait in park.waits))
     body = {
         "from": worker,
@@ -45,7 +54,11 @@ def leave(park: Park, lane: Lane, *, claimed: Claimed, active_ms: int, worker: s
     return Leave(parked, first_due(park.waits))
 
 
-def _new(question: Question) -> NewQuestion:
+def _new(question: Question, options: RunOptions) -> NewQuestion:
     return NewQuestion(
-        question.key, question.digest, question.tool, pack(question.shown), question.expires_in
+        question.key,
+        question.digest,
+        question.tool,
+        pack(question.shown),
+        options.expires_in(question.expires_in),
     )

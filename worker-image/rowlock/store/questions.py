@@ -90,12 +90,7 @@ async def asking(
 
 
 def _question(row: Any) -> Question:
-    fields = dict(row)
-    decision = fields.pop("decision")
-    given = {
-        "decision": None if decision is None else Decision(decision),
-        "by": fields.pop("decided_by") or "",
-        "reason": fields.pop("reason") or "",
-        "options": fields.pop("options") or b"{}",
-    }
-    return Question(**fields, **given)
+    fields: dict[str, Any] = dict(row)
+    if fields["decision"] is not None:
+        fields["decision"] = Decision(fields["decision"])
+    return Question(**fields)

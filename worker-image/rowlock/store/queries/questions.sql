@@ -4,7 +4,8 @@
 -- Read all questions of the runs whose custom resources in cluster $1 have the uids $2.
 -- `newer`: in the same attempt, the run asked about the same step again, but about other arguments.
 SELECT o.uid, o.namespace, o.name, p.run_id, p.step_key, p.digest, p.attempt, p.tool, p.question, p.asked_at, p.expires_at,
-       p.decided_at, p.decision, p.decided_by, p.reason, l.attempt AS live_attempt, r.options,
+       p.decided_at, p.decision, coalesce(p.decided_by, '') AS by, coalesce(p.reason, '') AS reason,
+       l.attempt AS live_attempt, coalesce(r.options, '{}'::bytea) AS options,
        EXISTS (SELECT FROM rowlock.approval n
                WHERE n.run_id = p.run_id AND n.step_key = p.step_key AND n.attempt = p.attempt AND n.asked_at > p.asked_at) AS newer
 FROM unnest($2::text[]) AS a(uid)
