@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rowlock.states import Decision
-from rowlock.store import approvals, parking
+from rowlock.store import approvals
 from rowlock_operator.kube.resources import AGENT_RUN_APPROVALS, AGENTS, WORKER_POOLS
 from tests.operators import (  # noqa: F401
     LocalOperator,
@@ -42,7 +42,7 @@ class Counter:
             spec = {"entrypoint": f"tests.waiting_agents:{name}"}
             if approval:
                 spec["approval"] = approval
-            await stage.create(AGENTS, name, spec=spec)
+            await stage.create(AGENTS, name.replace("_", "-"), spec=spec)
 
     def worker(self) -> LocalWorker:
         """Start a worker."""
@@ -181,6 +181,104 @@ async def test_a_call_happens_once_after_a_yes_and_never_after_a_no(counter: Cou
     assert await operator.metric("approval_decisions_total", outcome="decided") == 4
     await eventually(lambda: _is_zero(operator, "approvals_waiting"), "no question waits")
     await stage.healthy()
+
+
+async def test_what_happens_while_the_operator_is_down_counts_on_its_return(
+    counter: Counter,
+) -> None:
+    stage = counter.stage
+    await counter.open("refunder")
+    operator = await stage.operator()
+    await counter.run("left", "refunder")
+    await counter.run("told", "refunder")
+    await stage.all_show(2, "Queued")
+    operator.kill()
+    counter.worker()
+    await eventually(lambda: _are_parked(stage, 2), f"both runs ask{counter.said()}")
+    assert await counter.objects("left") == []
+
+    first, second = await stage.operator(wait=False), await stage.operator()
+    await first.says("The operator runs")
+    [left] = await counter.asked("left")
+    [told] = await counter.asked("told")
+    first.kill()
+    second.kill()
+    counter.decide(left, "Approve")
+    [question] = [
+        it for it in await approvals.pending_approvals(stage.store) if it.digest == _digest(told)
+    ]
+    decided = await approvals.decide(
+        stage.store,
+        question.run_id,
+        step_key=question.step_key,
+        digest=question.digest,
+        attempt=question.attempt,
+        decision=Decision.DENIED,
+        by="eve",
+    )
+    assert decided.answer is not None
+    counter.decide(told, "Approve")
+    await stage.operator()
+
+    shown = await counter.phase(left, "Approved")
+    assert states(shown)["DecisionAccepted"] == "True/Counted"
+    await stage.shows("left", phase="Succeeded")
+    assert counter.effects("left") == ["refund-100"]
+    shown = await counter.phase(told, "Denied")
+    assert states(shown) == {"Decided": "True/Denied", "DecisionAccepted": "False/AlreadyDecided"}
+    assert condition(shown, "DecisionAccepted")["message"] == "denied by eve"
+    await stage.shows("told", phase="Succeeded")
+    assert counter.effects("told") == []
+    assert [len(await counter.objects(name)) for name in ("left", "told")] == [1, 1]
+    await stage.healthy()
+
+
+async def test_silence_is_a_no_unless_the_agent_says_otherwise(counter: Counter) -> None:
+    stage = counter.stage
+    await counter.open("blocking_refunder", timeoutSeconds=1)
+    approves = {"timeoutSeconds": 1, "onTimeout": "Approve"}
+    entrypoint = "tests.waiting_agents:blocking_refunder"
+    await stage.create(AGENTS, "trusting", spec={"entrypoint": entrypoint, "approval": approves})
+    await stage.operator()
+    counter.worker()
+    await counter.run("denied", "blocking-refunder")
+    await counter.run("approved", "trusting")
+    await counter.run("patient", "trusting", approval={"timeoutSeconds": 3600})
+
+    for name, counts in (("denied", "denied"), ("approved", "approved")):
+        await stage.shows(name, phase="Succeeded")
+
+        async def expired(name: str = name) -> dict[str, Any] | None:
+            found = [it for it in await counter.objects(name) if _phase(it) == "Expired"]
+            return found[0]["status"] if found else None
+
+        shown = await eventually(expired, f"the expiry of {name}{counter.said()}")
+        assert states(shown) == {
+            "Decided": "True/Expired",
+            "DecisionAccepted": "Unknown/NoDecision",
+        }
+        assert condition(shown, "Decided")["message"] == (
+            f"nobody decided in time, which counts as {counts}"
+        )
+        reasons = [it["reason"] for it in await stage.events(name)]
+        await eventually(lambda name=name: _announced(stage, name, "ApprovalExpired"), str(reasons))
+    assert counter.effects("denied") == []
+    assert counter.effects("approved") == ["refund-100"]
+    # Where silence is a yes, only more time can be asked for, never less.
+    await counter.asked("patient")
+    await stage.healthy()
+
+
+async def _announced(stage: Stage, name: str, reason: str) -> bool:
+    return reason in [it["reason"] for it in await stage.events(name)]
+
+
+async def _are_parked(stage: Stage, count: int) -> bool:
+    return await stage.count("rowlock.run_parked") == count
+
+
+def _digest(asked: dict[str, Any]) -> Any:
+    return asked["spec"]["digest"]
 
 
 async def _is_zero(operator: LocalOperator, name: str) -> bool:

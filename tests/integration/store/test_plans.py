@@ -120,6 +120,7 @@ def arguments(today: list[int]) -> dict[str, list[Any]]:
         "approval": [today[0], "s"],
         "expire_approvals": [500],
         "wake_decided": [today],
+        "show_answered": [today],
         "answers": [today[0]],
         "questions_of": ["c", [f"uid-{i}" for i in range(n)]],
         "last_attempt": [today[0]],

@@ -77,7 +77,7 @@ async def _wake(conn: Connection, run_ids: Sequence[RunId]) -> set[RunId]:
     """
     woken = {RunId(row["run_id"]) for row in await conn.fetch("wake_decided", list(run_ids))}
     if asleep := [run_id for run_id in run_ids if run_id not in woken]:
-        await conn.fetch("recreate_changes", asleep)
+        await conn.execute("show_answered", asleep)
     return woken
 
 

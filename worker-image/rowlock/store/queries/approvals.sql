@@ -60,6 +60,17 @@ WITH picked AS (
 )
 SELECT run_id FROM woken;
 
+-- name: show_answered
+-- Have runs $1 shown again as they stand, each once for each answer: what a mirror is just showing may be older.
+INSERT INTO rowlock.run_change (seq, run_id, kind, epoch, again)
+SELECT nextval('rowlock.revision_seq'), o.run_id,
+       CASE l.place WHEN 'lease' THEN 2 /* CLAIMED */ WHEN 'timer' THEN 7 /* RETRYING */ WHEN 'parked' THEN 10 /* PARKED */
+                    ELSE 1 /* QUEUED */ END,
+       l.epoch, true
+FROM rowlock.run_object o
+JOIN LATERAL (SELECT x.place, x.epoch FROM rowlock.run_live x WHERE x.run_id = o.run_id LIMIT 1) l ON true
+WHERE o.run_id = ANY($1::bigint[]);
+
 -- name: approval
 -- Read the newest questions of run $1 about step $2.
 SELECT p.digest, p.attempt, p.decision, p.decided_by, p.reason, p.expires_at <= rowlock.now() AS late,

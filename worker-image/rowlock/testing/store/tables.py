@@ -313,8 +313,8 @@ class Tables:
             )
 
     def show_again(self, run: Live) -> None:
-        """Have a linked run shown as it stands, unless it waits to be shown anyway."""
-        if run.linked and all(change.run_id != run.run_id for change in self.changes.values()):
+        """Have a linked run shown as it stands."""
+        if run.linked:
             seq, kind = self.number("revision"), _AGAIN.get(run.place, ChangeKind.QUEUED)
             self.changes[seq] = Change(seq, run.run_id, kind, run.epoch, self.now())
 
