@@ -170,8 +170,8 @@ POOL_OLDEST = _row(
 APPROVALS = _row(
     "approvals_total",
     "counter",
-    "AgentRunApprovals shown as such for the first time, by phase.",
-    "phase",
+    "AgentRunApprovals that came to be shown in a phase.",
+    "state",
     values=[phase.value for phase in ApprovalPhase],
 )
 APPROVALS_WAITING = _row(

@@ -177,7 +177,7 @@ async def test_a_call_happens_once_after_a_yes_and_never_after_a_no(counter: Cou
     [event] = [it for it in await stage.events("bad") if it["reason"] == "ApprovalDecided"]
     assert event["note"].endswith(": denied by ada: the parcel came back")
     assert event["related"]["kind"] == "AgentRunApproval"
-    assert await operator.metric("approvals_total", phase="Approved") == 2
+    assert await operator.metric("approvals_total", state="Approved") == 2
     assert await operator.metric("approval_decisions_total", outcome="decided") == 4
     await eventually(lambda: _is_zero(operator, "approvals_waiting"), "no question waits")
     await stage.healthy()

@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from rowlock.states import Decision, FinalStatus, ParkReason
+from rowlock.states import Decision, FinalStatus
 from rowlock.store import approvals, parking
-from rowlock.store.types import Claimed, NewQuestion, Parked, RunId
+from rowlock.store.types import Claimed, NewQuestion, RunId
 from rowlock_operator.kube.resources import AGENT_RUN_APPROVALS, AGENT_RUNS
 from tests.operators import (  # noqa: F401
     Stage,
-    StubWorker,
     access,
     condition,
     eventually,
     stage_fixture,
     states,
 )
+from tests.questions import DIGEST, ask, question
 
 pytestmark = pytest.mark.cluster
-
-DIGEST = "0123456789abcdef"
-
-
-def question(step: str = "refund:1.0", *, digest: str = DIGEST, cents: int = 100) -> NewQuestion:
-    """Return a question about a refund."""
-    shown = json.dumps({"tool": "refund", "arguments": {"cents": cents}}).encode()
-    return NewQuestion(step, digest, "refund", shown)
-
-
-async def ask(stage: Stage, worker: StubWorker, run: Claimed, *asked: NewQuestion) -> None:
-    """Park a run with questions."""
-    seq = await stage.count(f"rowlock.run_event WHERE run_id = {run.run_id}")
-    row = Parked(
-        run.run_id, run.epoch, seq + 1, 0, (ParkReason.APPROVAL.value,), None, b"{}", asked
-    )
-    await parking.park(stage.store, worker=worker.worker_id, runs=[row])
 
 
 async def asking(stage: Stage, name: str = "asks", *asked: NewQuestion) -> Claimed:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from rowlock_operator.kube.resources import CONFIG_MAPS
+from rowlock_operator.kube.resources import AGENT_RUN_APPROVALS, CONFIG_MAPS
 from tests.operators import ROOT, Stage, access, eventually, stage_fixture  # noqa: F401
+from tests.questions import ask, question
 
 pytestmark = pytest.mark.cluster
 
@@ -63,6 +64,13 @@ async def test_the_documented_rights_are_enough(stage: Stage, limited: Path) -> 
         return "RunTakenOver" in {event["reason"] for event in await stage.events("limited")}
 
     await eventually(taken_over, "the Event of the takeover")
+    await stage.run("asks")
+    await ask(stage, second, await second.claim_one(), question())
+    pending = (await stage.shows("asks", phase="AwaitingApproval"))["pendingApproval"]
+    await stage.shows(pending["name"], resource=AGENT_RUN_APPROVALS, phase="Pending")
+    said = {"action": "Approve", "decidedBy": "ada", "digest": pending["digest"]}
+    stage.patch("aappr", pending["name"], decision=said)
+    await stage.shows(pending["name"], resource=AGENT_RUN_APPROVALS, phase="Approved")
     stage.patch("wpool", "default", autoscaling={"mode": "None"}, replicas=1)
 
     async def unschedulable() -> bool:
