@@ -382,6 +382,13 @@ def test_a_run_names_the_object_to_decide() -> None:
     assert awaits.message == f"refund: AgentRunApproval {name_of(asked())}, and 1 more"
 
 
+def test_a_run_names_the_newest_question_about_a_step() -> None:
+    newer = replace(ONE, digest="f" * 16)
+    pending = pending_approval(parked(ONE, newer))["pendingApproval"]
+    assert pending["name"] == name_of(asked(digest="f" * 16))
+    assert "more" not in awaiting_approval(parked(ONE, newer)).message
+
+
 def test_a_suspended_run_with_all_its_answers_waits_for_nobody() -> None:
     held = (ParkReason.APPROVAL, ParkReason.SUSPENDED)
     assert awaiting_approval(parked(reasons=held)).status is False

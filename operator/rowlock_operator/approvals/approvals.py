@@ -126,7 +126,7 @@ class Approvals:
         await self._agenda.wait(now=time.monotonic(), at_most=_IDLE_SECONDS)
 
     async def _survey(self) -> None:
-        marked = {run_of(seen) for seen in await self._objects.refresh()}
+        marked = {run_of(seen) for seen in await self._objects.refresh()} | self._asking.keys()
         wanted, after = self._namespaces or None, ""
         while True:
             page = await store.asking(

@@ -23,9 +23,10 @@ def awaiting_approval(snapshot: RunSnapshot) -> Condition:
 
 def pending_approval(snapshot: RunSnapshot) -> dict[str, Any]:
     """Return the oldest question that the run waits for."""
-    if not _waits(snapshot) or not snapshot.questions:
+    questions = _questions(snapshot)
+    if not _waits(snapshot) or not questions:
         return {}
-    asked = snapshot.questions[0]
+    asked = questions[0]
     shown: dict[str, Any] = {
         "name": _name(snapshot, asked),
         "tool": cut(asked.tool, _TOOL_BYTES),
@@ -42,12 +43,18 @@ def _waits(snapshot: RunSnapshot) -> bool:
     return asks and (bool(snapshot.questions) or ParkReason.SUSPENDED not in snapshot.parked_for)
 
 
+def _questions(snapshot: RunSnapshot) -> list[Asked]:
+    """Return the newest question about each step: an older one is about other arguments."""
+    return list({asked.step_key: asked for asked in snapshot.questions}.values())
+
+
 def _message(snapshot: RunSnapshot) -> str:
-    if not snapshot.questions:
+    questions = _questions(snapshot)
+    if not questions:
         return ""
-    first = snapshot.questions[0]
+    first = questions[0]
     named = f"{first.tool}: AgentRunApproval {_name(snapshot, first)}"
-    more = len(snapshot.questions) - 1
+    more = len(questions) - 1
     return f"{named}, and {more} more" if more else named
 
 

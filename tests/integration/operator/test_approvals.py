@@ -8,7 +8,9 @@ import pytest
 
 from rowlock.states import Decision, FinalStatus
 from rowlock.store import approvals, parking
+from rowlock.store.questions import questions_of
 from rowlock.store.types import Claimed, NewQuestion, RunId
+from rowlock_operator.approvals.manifest import manifest
 from rowlock_operator.kube.resources import AGENT_RUN_APPROVALS, AGENT_RUNS
 from tests.operators import (  # noqa: F401
     Stage,
@@ -214,12 +216,33 @@ async def test_a_stale_digest_is_said_on_the_object_and_hurts_nobody(stage: Stag
     assert operator.process.poll() is None
 
 
+async def test_an_object_that_an_operator_left_half_made_is_taken_up(stage: Stage) -> None:
+    await stage.basics()
+    operator = await stage.operator()
+    run = await asking(stage)
+    uid = (await stage.existing(AGENT_RUNS, "asks"))["metadata"]["uid"]
+    cluster = await stage.sql.fetchval("SELECT cluster FROM rowlock.run_object")
+    await objects(stage, 1)
+    operator.kill()
+    stage.kubectl("delete", "aappr", "--all")
+    # It died after its create, whose answer it never got: no status, no Event.
+    [asked] = (await questions_of(stage.store, cluster=cluster, uids=[uid]))[uid]
+    path = AGENT_RUN_APPROVALS.path(stage.namespace)
+    left = await stage.client.create(path, manifest(asked))
+    await stage.operator()
+    [found] = await objects(stage, 1)
+    assert found["metadata"]["uid"] == left["metadata"]["uid"]
+    decide(stage, found)
+    await shows(stage, found, phase="Approved")
+    assert await open_questions(stage, run.run_id) == 0
+
+
 async def test_an_object_that_somebody_made_decides_nothing(stage: Stage) -> None:
     await stage.basics()
     operator = await stage.operator()
     run = await asking(stage)
     [ours] = await objects(stage, 1)
-    await operator.stop()
+    operator.kill()
     name = ours["metadata"]["name"]
     stage.kubectl("delete", "aappr", name)
     harmless = {**ours["spec"], "summary": "refund(cents=1)"}
