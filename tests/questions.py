@@ -12,10 +12,16 @@ from tests.operators import Stage, StubWorker
 DIGEST = "0123456789abcdef"
 
 
-def question(step: str = "refund:1.0", *, digest: str = DIGEST, cents: int = 100) -> NewQuestion:
+def question(
+    step: str = "refund:1.0",
+    *,
+    digest: str = DIGEST,
+    cents: int = 100,
+    expires_in: float | None = None,
+) -> NewQuestion:
     """Return a question about a refund."""
     shown = json.dumps({"tool": "refund", "arguments": {"cents": cents}}).encode()
-    return NewQuestion(step, digest, "refund", shown)
+    return NewQuestion(step, digest, "refund", shown, expires_in)
 
 
 async def ask(stage: Stage, worker: StubWorker, run: Claimed, *asked: NewQuestion) -> None:

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import structlog
 
 from rowlock.states import ApprovalPhase
-from rowlock.store import approvals as answers
 from rowlock.store import questions as store
 from rowlock.store.connection import Connection
 from rowlock.store.questions import Question
 from rowlock.store.types import RunSnapshot
 from rowlock_operator import metrics as m
 from rowlock_operator.approvals.agenda import Agenda
+from rowlock_operator.approvals.deciding import carry_out
 from rowlock_operator.approvals.manifest import manifest, name_of, shows
 from rowlock_operator.approvals.objects import Name, Objects, is_of_a_run, run_of
 from rowlock_operator.approvals.standing import (
@@ -106,13 +106,18 @@ class Approvals:
     async def run_once(self) -> ApprovalsReport:
         """Look at some of the runs that are due."""
         if self._all:
-            await self._survey()
+            self._all = False
+            try:
+                await self._survey()
+            except BaseException:
+                self._all = True
+                raise
         uids = self._agenda.take(now=time.monotonic(), limit=_AT_ONCE)
         if not uids:
             return ApprovalsReport()
         try:
             asked = await self._questions(uids)
-            if await self._carry_out(uids, asked):
+            if await self._carry_out(asked.values()):
                 asked = await self._questions(uids)
         except BaseException:
             self._agenda.mark(uids)
@@ -140,7 +145,6 @@ class Approvals:
             if len(page) < _PAGE:
                 break
             after = page[-1]
-        self._all = False
         self._agenda.mark(marked)
 
     async def _questions(self, uids: Sequence[str]) -> dict[str, ByName]:
@@ -150,39 +154,14 @@ class Approvals:
             for uid, questions in found.items()
         }
 
-    async def _carry_out(self, uids: Sequence[str], asked: Mapping[str, ByName]) -> int:
-        """Give decisions to the database, and return how many there were."""
-        decisions = 0
-        for uid in uids:
-            for name, question in asked.get(uid, {}).items():
-                seen = self._objects.named(question.namespace, name)
-                if seen is not None and next_step(question, seen) is Step.DECIDE:
-                    await self._decide(question, seen)
-                    decisions += 1
-        return decisions
-
-    async def _decide(self, question: Question, seen: Seen) -> None:
-        said = given(seen)
-        if said is None:
-            return
-        decided = await answers.decide(
-            self._connection,
-            question.run_id,
-            step_key=question.step_key,
-            digest=question.digest,
-            attempt=question.attempt,
-            decision=said.decision,
-            by=said.by,
-            reason=said.reason,
+    async def _carry_out(self, asked: Iterable[ByName]) -> bool:
+        """Give decisions to the database; tell whether there were any."""
+        found = (
+            (question, self._objects.named(question.namespace, name))
+            for questions in asked
+            for name, question in questions.items()
         )
-        self._metrics.add(m.APPROVAL_DECISIONS, decided.outcome.value)
-        log.info(
-            "A decision was carried out",
-            approval=str(seen.key),
-            by=said.by,
-            decision=said.decision.name.lower(),
-            outcome=decided.outcome.value,
-        )
+        return await carry_out(self._connection, self._metrics, found) > 0
 
     async def _settle(self, uid: str, asked: ByName) -> bool:
         """Bring the objects of one run in line; False if that has to be tried again."""

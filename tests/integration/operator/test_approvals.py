@@ -10,8 +10,11 @@ from rowlock.states import Decision, FinalStatus
 from rowlock.store import approvals, parking
 from rowlock.store.questions import questions_of
 from rowlock.store.types import Claimed, NewQuestion, RunId
+from rowlock_operator import metrics as m
+from rowlock_operator.approvals.approvals import Approvals
 from rowlock_operator.approvals.manifest import manifest
 from rowlock_operator.kube.resources import AGENT_RUN_APPROVALS, AGENT_RUNS
+from rowlock_operator.mirror.announcer import Announcer
 from tests.operators import (  # noqa: F401
     Stage,
     access,
@@ -86,17 +89,29 @@ async def test_a_question_has_one_object_whoever_makes_it(stage: Stage) -> None:
     for operator in operators:
         await operator.says("The operator runs")
     both = (question("refund:1.0"), question("refund:1.1", digest="another0"))
-    await asking(stage, "asks", *both)
-    one, two = await objects(stage, 2)
-    assert {it["spec"]["callID"] for it in (one, two)} == {"refund:1.0", "refund:1.1"}
-    for operator in operators:
-        operator.kill()
-    await stage.operator()
-    await asking(stage, "mark")
-    assert len(await objects(stage, 3)) == 3
+    run = await asking(stage, "asks", *both)
+    made = {it["spec"]["callID"]: it["metadata"] for it in await objects(stage, 2)}
+    assert sorted(made) == ["refund:1.0", "refund:1.1"]
     await stage.shows("asks", phase="AwaitingApproval")
     awaits = condition(await stage.status("asks"), "AwaitingApproval")
     assert awaits["message"].endswith(", and 1 more")
+
+    for operator in operators:
+        operator.kill()
+    # As if an operator had died after a create whose answer it never got: no status, no Event.
+    stage.kubectl("delete", "aappr", made["refund:1.1"]["name"])
+    uid = (await stage.existing(AGENT_RUNS, "asks"))["metadata"]["uid"]
+    cluster = await stage.sql.fetchval("SELECT cluster FROM rowlock.run_object")
+    [_, second] = (await questions_of(stage.store, cluster=cluster, uids=[uid]))[uid]
+    path = AGENT_RUN_APPROVALS.path(stage.namespace)
+    half_made = await stage.client.create(path, manifest(second))
+    await stage.operator()
+    now = {it["spec"]["callID"]: it for it in await objects(stage, 2)}
+    assert now["refund:1.0"]["metadata"]["uid"] == made["refund:1.0"]["uid"]
+    assert now["refund:1.1"]["metadata"]["uid"] == half_made["metadata"]["uid"]
+    decide(stage, now["refund:1.1"])
+    await shows(stage, now["refund:1.1"], phase="Approved")
+    assert await open_questions(stage, run.run_id) == 1
 
 
 async def test_an_object_deleted_by_a_person_is_made_again(stage: Stage) -> None:
@@ -126,6 +141,42 @@ async def test_an_object_deleted_by_a_person_is_made_again(stage: Stage) -> None
     assert mark["spec"]["runRef"]["name"] == "mark"
 
 
+async def test_a_sweep_alone_makes_good_what_no_watch_has_shown(stage: Stage) -> None:
+    await stage.basics()
+    operator = await stage.operator()
+    run = await asking(stage)
+    [first] = await objects(stage, 1)
+    operator.kill()
+    cluster = await stage.sql.fetchval("SELECT cluster FROM rowlock.run_object")
+    metrics = m.Metrics()
+    blind = Approvals(
+        stage.client,
+        stage.store,
+        Announcer(stage.client, metrics),
+        metrics,
+        cluster=cluster,
+        namespaces=[stage.namespace],
+    )
+
+    async def sweep() -> dict[str, Any]:
+        blind.mark_all()
+        while (await blind.run_once()).looked_at:
+            pass
+        [item] = await stage.objects(AGENT_RUN_APPROVALS)
+        return item
+
+    assert (await sweep())["metadata"]["uid"] == first["metadata"]["uid"]
+    assert metrics.value(m.APPROVALS_WAITING) == 1
+    stage.kubectl("delete", "aappr", "--all")
+    again = await sweep()
+    assert again["metadata"]["uid"] != first["metadata"]["uid"]
+    assert again["status"]["phase"] == "Pending"
+    decide(stage, again)
+    assert (await sweep())["status"]["phase"] == "Approved"
+    assert await open_questions(stage, run.run_id) == 0
+    assert metrics.value(m.APPROVALS_WAITING) == 0
+
+
 async def test_an_answer_from_elsewhere_is_shown(stage: Stage) -> None:
     await stage.basics()
     await stage.operator()
@@ -149,6 +200,25 @@ async def test_an_answer_from_elsewhere_is_shown(stage: Stage) -> None:
 
     await eventually(answered, "the run to wait for nobody")
     assert "pendingApproval" not in await stage.status("held")
+
+
+async def test_a_question_expires_without_any_worker(stage: Stage) -> None:
+    await stage.basics()
+    operator = await stage.operator()
+    run = await asking(stage, "asks", question(expires_in=0.5))
+
+    async def expired() -> dict[str, Any] | None:
+        found = await stage.objects(AGENT_RUN_APPROVALS)
+        return found[0] if found and found[0].get("status", {}).get("phase") == "Expired" else None
+
+    item = await eventually(expired, f"the expiry{stage._said()}")
+    decide(stage, item)
+    late = await shows(stage, item, observedGeneration=2)
+    assert states(late) == {"Decided": "True/Expired", "DecisionAccepted": "False/Expired"}
+    assert await stage.sql.fetchval("SELECT decision FROM rowlock.approval") == Decision.EXPIRED
+    await stage.shows("asks", reason="WaitingForWorker")
+    assert await open_questions(stage, run.run_id) == 0
+    assert await operator.metric("approval_decisions_total", outcome="decided") == 0
 
 
 async def test_a_withdrawn_question_shows_why_and_never_decides_a_later_one(
@@ -214,27 +284,6 @@ async def test_a_stale_digest_is_said_on_the_object_and_hurts_nobody(stage: Stag
     )
     assert await operator.metric("approval_decisions_total", outcome="decided") == 1
     assert operator.process.poll() is None
-
-
-async def test_an_object_that_an_operator_left_half_made_is_taken_up(stage: Stage) -> None:
-    await stage.basics()
-    operator = await stage.operator()
-    run = await asking(stage)
-    uid = (await stage.existing(AGENT_RUNS, "asks"))["metadata"]["uid"]
-    cluster = await stage.sql.fetchval("SELECT cluster FROM rowlock.run_object")
-    await objects(stage, 1)
-    operator.kill()
-    stage.kubectl("delete", "aappr", "--all")
-    # It died after its create, whose answer it never got: no status, no Event.
-    [asked] = (await questions_of(stage.store, cluster=cluster, uids=[uid]))[uid]
-    path = AGENT_RUN_APPROVALS.path(stage.namespace)
-    left = await stage.client.create(path, manifest(asked))
-    await stage.operator()
-    [found] = await objects(stage, 1)
-    assert found["metadata"]["uid"] == left["metadata"]["uid"]
-    decide(stage, found)
-    await shows(stage, found, phase="Approved")
-    assert await open_questions(stage, run.run_id) == 0
 
 
 async def test_an_object_that_somebody_made_decides_nothing(stage: Stage) -> None:
