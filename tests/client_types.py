@@ -22,6 +22,8 @@ async def results_have_the_type_of_the_agents_function(client: Client) -> None:
     assert_type(client.events(run), AsyncIterator[RunEvent])
     assert_type(await client.get("7"), RunInfo)
     assert_type(await client.list(agent="a"), list[RunInfo])
+    await client.set_caps(shouter, max_running=3)
+    await client.set_caps(shouter, max_runing=3)  # type: ignore[call-arg]
 
 
 def the_sync_twin_has_the_same_types(client: SyncClient) -> None:
@@ -35,5 +37,6 @@ def the_sync_twin_has_the_same_types(client: SyncClient) -> None:
     assert_type(client.get(run), RunInfo)
     assert_type(client.list(limit=3), list[RunInfo])
     assert_type(client.cancel(run, reason="x"), bool)
+    client.set_caps("shouter", max_running_per_key=2)
     client.start(shouter, {}, priority="high")  # type: ignore[call-overload]
     client.list(agnet="a")  # type: ignore[call-arg]

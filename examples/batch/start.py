@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from batch.agent import Invoice, Sent, invoice
-from batch.limit import limit
 from rowlock import Client, RowlockError, RunEnded, RunHandle
 
 _CUSTOMERS = 12
@@ -62,7 +61,7 @@ def invoices(count: int) -> list[Invoice]:
 
 async def begin(client: Client, month: str, tasks: Sequence[Invoice]) -> list[RunHandle[Sent]]:
     """Start a run for each invoice, unless it has one."""
-    await limit(client, invoice, per_key=_AT_ONCE)
+    await client.set_caps(invoice, max_running_per_key=_AT_ONCE)
     return await client.start_many(
         invoice,
         tasks,

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 from rowlock.agents.function import AgentFunction
 from rowlock.agents.protocol import Agent
+from rowlock.client.capping import Capping
 from rowlock.client.connected import AnyRun
 from rowlock.client.deciding import Deciding
 from rowlock.client.handle import RunHandle
@@ -29,7 +30,7 @@ Handles: TypeAlias = list[RunHandle[R]]
 Infos: TypeAlias = list[RunInfo]
 
 
-class Client(Deciding):
+class Client(Deciding, Capping):
     """Starts runs and looks after them; use it with `async with`.
 
     Two connections serve any number of runs, and one poller all who wait.

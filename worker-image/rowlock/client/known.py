@@ -18,6 +18,7 @@ from rowlock.agents.protocol import Agent
 from rowlock.engine.loader import find_agent
 from rowlock.errors import InvalidRequest, UnknownAgent
 from rowlock.store import intake, reading
+from rowlock.store.caps import Caps
 from rowlock.store.connection import Connection
 from rowlock.store.types import AgentId, RevisionId
 
@@ -91,6 +92,20 @@ class Directory:
             known = await self._register(conn, found, entrypoint)
             kept = self._objects[id(found)] = (found, known)
         return kept[1]
+
+    async def cap(self, conn: Connection, agent: str | Agent, caps: Caps) -> None:
+        """Give an agent caps; an object is registered if it is new.
+
+        Raises
+        ------
+        UnknownAgent, AgentLoadError, InvalidRequest
+            There is no such agent.
+        """
+        named = isinstance(agent, str) and ":" not in agent
+        name = str(agent) if named else (await self.find(conn, agent)).name
+        namespace = self._namespace
+        if not await intake.limit_agent(conn, namespace=namespace, name=name, limits=caps):
+            raise UnknownAgent(await self._unknown(conn, name))
 
     async def _named(self, conn: Connection, name: str) -> Known:
         found = await reading.registered(conn, namespace=self._namespace, name=name)

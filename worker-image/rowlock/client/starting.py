@@ -12,6 +12,7 @@ from rowlock.client.known import Directory, Known
 from rowlock.client.submission import Limits, Template, template
 from rowlock.errors import IdempotencyConflict, InvalidRequest, StoreUnavailable, UnknownPool
 from rowlock.store import intake, reading
+from rowlock.store.caps import Caps
 from rowlock.store.connection import Connection
 from rowlock.store.types import Enqueued, NewRun, PoolId, Submission
 
@@ -47,6 +48,16 @@ class Starter:
         limits.checked()
         known = await self._directory.find(conn, agent)
         return template(known, await self._pool(conn, pool, known), limits)
+
+    async def cap(self, conn: Connection, agent: str | Agent, caps: Caps) -> None:
+        """Give an agent caps.
+
+        Raises
+        ------
+        InvalidRequest, UnknownAgent
+            There is no such agent.
+        """
+        await self._directory.cap(conn, agent, caps)
 
     async def accept(self, conn: Connection, runs: Sequence[NewRun]) -> list[Enqueued]:
         """Write runs and say for each what became of it.

@@ -43,11 +43,11 @@ class Limits:
         InvalidRequest
             A value is out of its bounds.
         """
-        _whole("priority", self.priority, *_PRIORITIES)
+        check_whole("priority", self.priority, *_PRIORITIES)
         _seconds("queue_deadline", self.queue_deadline, _LONGEST_QUEUE)
         _seconds("active_deadline", self.active_deadline, _LONGEST_ACTIVE)
-        _whole("max_attempts", self.max_attempts, 1, 20)
-        _whole("max_takeovers", self.max_takeovers, 0, 100)
+        check_whole("max_attempts", self.max_attempts, 1, 20)
+        check_whole("max_takeovers", self.max_takeovers, 0, 100)
         return self
 
 
@@ -157,7 +157,14 @@ def _first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _whole(field: str, value: object, low: int, high: int) -> None:
+def check_whole(field: str, value: object, low: int, high: int) -> None:
+    """Refuse what is neither None nor a whole number within bounds.
+
+    Raises
+    ------
+    InvalidRequest
+        With the field's name.
+    """
     if value is None:
         return
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:

@@ -249,6 +249,7 @@ class SyncClient:
         return self._call(lambda client: client.deny(_own(asked), reason=reason, **options))
 
     list = _waiting(Client.list)
+    set_caps = _waiting(Client.set_caps)
 
     for _twin in (
         start, start_many, run, wait, events, get, cancel,
