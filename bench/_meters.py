@@ -88,9 +88,12 @@ def cpu_seconds(root: int) -> float:
     return total
 
 
-def resident_mb(root: int) -> float:
-    """Return the resident memory of all descendants of a process, in MB of 10^6 bytes."""
-    pids = [pid for pid in _tree(root) if pid != root]
+def resident_mb(root: int, *, itself: bool = False) -> float:
+    """Return the resident memory of all descendants of a process, in MB of 10^6 bytes.
+
+    What they share counts for each of them.
+    """
+    pids = [pid for pid in _tree(root) if itself or pid != root]
     pages = [process_file(pid, "statm").split()[1:2] for pid in pids]
     return sum(int(page) for found in pages for page in found) * _PAGE_BYTES / 1e6
 

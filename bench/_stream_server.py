@@ -16,7 +16,7 @@ import ssl
 import time
 from collections import deque
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 import uvloop
 
@@ -34,43 +34,65 @@ _ENDING = (
 )
 
 
+class Paced(Protocol):
+    """Something that is sent token by token."""
+
+    def token(self) -> bool:
+        """Send what is due; return whether more follow."""
+        ...
+
+
 class Pacer:
     """Sends a token to each stream when it is due.
 
     Parameters
     ----------
-    rate
-        Tokens a second and stream.
-    burst
-        Tokens sent at once.
+    gap
+        Seconds between two tokens of a stream.
+
+    Attributes
+    ----------
+    sent
+        Tokens of all streams so far.
+    latest
+        Seconds by which a token was late at most; whoever reads it starts again from 0.
     """
 
-    def __init__(self, rate: float, tokens: int, burst: int) -> None:
-        self.gap = burst / rate
-        self.tokens = tokens
-        self.burst = burst
-        self._due: deque[tuple[float, Stream]] = deque()
+    def __init__(self, gap: float) -> None:
+        self.gap = gap
+        self.sent = 0
+        self.latest = 0.0
+        self._due: deque[tuple[float, Paced]] = deque()
 
-    def add(self, stream: Stream) -> None:
+    @property
+    def streams(self) -> int:
+        """How many are under way."""
+        return len(self._due)
+
+    def add(self, stream: Paced) -> None:
         """Begin a stream."""
         self._due.append((time.monotonic() + self.gap, stream))
 
     async def run(self) -> None:
-        """Send for ever; a server that is late sends later, it does not catch up at once."""
+        """Send for ever; a server that is late by more than a token does not catch up at once."""
         while True:
             now = time.monotonic()
             while self._due and self._due[0][0] <= now:
-                _, stream = self._due.popleft()
+                due, stream = self._due.popleft()
+                self.sent += 1
+                self.latest = max(self.latest, now - due)
                 if stream.token():
-                    self._due.append((now + self.gap, stream))
+                    self._due.append((max(due, now - self.gap) + self.gap, stream))
             await asyncio.sleep(0.001)
 
 
 class Stream(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, pacer: Pacer) -> None:
+    def __init__(self, pacer: Pacer, tokens: int, burst: int) -> None:
         self._pacer = pacer
+        self._tokens = tokens
+        self._burst = burst
         self._left = 0
         self._transport: asyncio.Transport | None = None
 
@@ -81,7 +103,7 @@ class Stream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take a request, which is small enough to come in one piece with its end."""
         if data.endswith(b"}"):
-            self._left = self._pacer.tokens
+            self._left = self._tokens
             self._write(_HEAD)
             self._pacer.add(self)
 
@@ -94,12 +116,12 @@ class Stream(asyncio.Protocol):
         """Send what is due; return whether more follow."""
         if not self._left:
             return False
-        said = min(self._pacer.burst, self._left)
+        said = min(self._burst, self._left)
         self._left -= said
         data = (_EVENT % time.monotonic()).encode()
         self._write(b"%x\r\n%b\r\n" % (len(data), data) * said)
         if not self._left:
-            data = _ENDING % self._pacer.tokens
+            data = _ENDING % self._tokens
             self._write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data))
         return self._left > 0
 
@@ -114,9 +136,13 @@ async def serve(arguments: argparse.Namespace) -> None:
     if arguments.tls:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(arguments.tls / "cert.pem", arguments.tls / "key.pem")
-    pacer = Pacer(arguments.rate, arguments.tokens, arguments.burst)
+    pacer = Pacer(arguments.burst / arguments.rate)
     server = await asyncio.get_running_loop().create_server(
-        lambda: Stream(pacer), "127.0.0.1", 0, ssl=tls, backlog=4096
+        lambda: Stream(pacer, arguments.tokens, arguments.burst),
+        "127.0.0.1",
+        0,
+        ssl=tls,
+        backlog=4096,
     )
     print(server.sockets[0].getsockname()[1], flush=True)
     await pacer.run()
