@@ -25,6 +25,7 @@ from rowlock.models.chunks import TokenCount, _Details
 from rowlock.models.connection import Connection
 from rowlock.models.endpoint import Origin
 from rowlock.models.events import Events
+from rowlock.models.forms import Forms
 from rowlock.models.hearing import Hearing
 from rowlock.models.tick import (
     LONGEST_SECONDS,
@@ -398,9 +399,9 @@ async def test_one_byte_reads_take_so_many_calls_a_byte() -> None:
 # Requests.
 
 
-def body(bodies: Bodies, **fields: Any) -> dict[str, Any]:
+def body(bodies: Bodies, form: Any = "prompt", **fields: Any) -> dict[str, Any]:
     """Return a request's body."""
-    return msgspec.json.decode(bodies.body(request(**fields)))  # type: ignore[no-any-return]
+    return msgspec.json.decode(bodies.body(request(**fields), form))  # type: ignore[no-any-return]
 
 
 OBJECT = b'{"type":"object","properties":{"a":{"type":"integer"}}}'
@@ -408,7 +409,7 @@ OBJECT = b'{"type":"object","properties":{"a":{"type":"integer"}}}'
 
 def test_a_body_is_what_the_api_asks_for() -> None:
     """Options are added, and None leaves out what is sent otherwise."""
-    bodies = Bodies("m", {"temperature": 0, "stream_options": None}, "json_schema")
+    bodies = Bodies("m", {"temperature": 0, "stream_options": None})
 
     assert body(bodies, tools=b'[{"type":"function"}]') == {
         "model": "m",
@@ -428,13 +429,14 @@ def test_a_body_is_what_the_api_asks_for() -> None:
         ("json_schema", OBJECT, {"type": "json_schema", "json_schema": {"name": "answer"}}),
         ("json_object", OBJECT, {"type": "json_object"}),
         ("prompt", OBJECT, None),
+        ("strict", b'{"type":"array"}', None),
         ("json_schema", b'{"type":"array"}', None),
         ("json_object", b'{"type":"array"}', None),
     ],
 )
 def test_a_typed_answer_is_asked_for(how: Any, schema: bytes, field: Any) -> None:
     """By `response_format` where that can be, else in words; the conversation stays as it is."""
-    sent = body(Bodies("m", {}, how), output_schema=schema)
+    sent = body(Bodies("m", {}), next(Forms(how).of(schema)), output_schema=schema)
 
     if field and "json_schema" in field:
         field["json_schema"]["schema"] = msgspec.json.decode(schema)
@@ -511,7 +513,7 @@ def test_a_query_and_headers_are_kept() -> None:
         ({"headers": {"content-length": "5"}}, "set by the client"),
         ({"options": {"stream": False}}, "'stream' is set by the client"),
         ({"options": {"temperature": object()}}, "must be JSON"),
-        ({"structured_output": "xml"}, "not one of json_schema"),
+        ({"structured_output": "xml"}, "not one of strict, json_schema"),
     ],
 )
 def test_what_no_request_could_go_out_with_is_refused(options: Any, words: str) -> None:

@@ -2,6 +2,7 @@
 
 From the outside in: `openai` is what authors name;
 `body` writes the request and `endpoint` says where it goes, with which key;
+`forms` says how a typed answer is asked for, `strict` in which schema;
 `hearing` makes a turn of what comes back (`events`, `chunks`), `faults` an error;
 `pool` keeps connections, `connection` is one of them, and `tick` says when each is read.
 

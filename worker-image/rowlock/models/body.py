@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any
 
 import msgspec
 
 from rowlock.agents.messages import ModelRequest
 from rowlock.errors import AgentDefinitionError
-
-#: How a typed answer is asked for.
-StructuredOutput = Literal["json_schema", "json_object", "prompt"]
+from rowlock.models.forms import StructuredOutput, asked
 
 _OURS = {"messages", "model", "n", "response_format", "stream", "tools"}
 
@@ -24,10 +21,6 @@ class Bodies:
     ----------
     options
         Further fields of the request; None leaves one out that would be sent otherwise.
-    structured_output
-        `json_schema`: in `response_format`, with the schema.
-        `json_object`: in `response_format`, the schema among the instructions.
-        `prompt`: among the instructions alone.
 
     Raises
     ------
@@ -35,37 +28,17 @@ class Bodies:
         An option is no JSON, or is the client's own business.
     """
 
-    def __init__(
-        self, model: str, options: Mapping[str, Any], structured_output: StructuredOutput
-    ) -> None:
-        if structured_output not in get_args(StructuredOutput):
-            allowed = ", ".join(get_args(StructuredOutput))
-            raise AgentDefinitionError(
-                f"structured_output={structured_output!r} is not one of {allowed}."
-            )
-        self._structured = structured_output
+    def __init__(self, model: str, options: Mapping[str, Any]) -> None:
         self._start = _start(model, options)
 
-    def body(self, request: ModelRequest) -> bytes:
-        """Return the body of one request."""
-        first, asked = request.messages[0], b""
+    def body(self, request: ModelRequest, form: StructuredOutput = "prompt") -> bytes:
+        """Return the body of one request, which asks for a typed answer in this form."""
+        first, field = request.messages[0], b""
         if request.output_schema is not None:
-            first, asked = self._typed(first, request.output_schema)
+            first, field = asked(form, first, request.output_schema)
         messages = b",".join([first, *request.messages[1:]])
         tools = b"" if request.tools == b"[]" else b',"tools":' + request.tools
-        return b'%b,"messages":[%b]%b%b}' % (self._start, messages, tools, asked)
-
-    def _typed(self, first: bytes, schema: bytes) -> tuple[bytes, bytes]:
-        """Return the first message and the field that ask for an answer of a type."""
-        # The API takes objects only; a list or a number is asked for in words.
-        described = _is_object(schema)
-        if self._structured == "json_schema" and described:
-            wanted = b'{"name":"answer","schema":%b}' % schema
-            field = b'{"type":"json_schema","json_schema":%b}' % wanted
-            return first, b',"response_format":' + field
-        in_json = self._structured == "json_object" and described
-        asked = b',"response_format":{"type":"json_object"}' if in_json else b""
-        return _instructed(first, schema), asked
+        return b'%b,"messages":[%b]%b%b}' % (self._start, messages, tools, field)
 
 
 def _start(model: str, options: Mapping[str, Any]) -> bytes:
@@ -82,18 +55,3 @@ def _start(model: str, options: Mapping[str, Any]) -> bytes:
         return msgspec.json.encode({k: v for k, v in fields.items() if v is not None})[:-1]
     except (TypeError, ValueError) as error:
         raise AgentDefinitionError(f"The options of {model!r} must be JSON: {error}") from error
-
-
-@lru_cache(256)
-def _is_object(schema: bytes) -> bool:
-    return bool(msgspec.json.decode(schema).get("type") == "object")
-
-
-@lru_cache(256)
-def _instructed(system: bytes, schema: bytes) -> bytes:
-    """Return the instructions with the schema of the answer at their end."""
-    message = msgspec.json.decode(system)
-    message["content"] += (
-        "\n\nGive your final answer as nothing but JSON of this schema:\n" + schema.decode()
-    )
-    return msgspec.json.encode(message)

@@ -6,6 +6,7 @@
 | no connection, no answer in time, cut or garbled stream | `ModelUnavailable` | yes |
 | an empty answer | `ModelUnavailable` | yes |
 | 400, 401, 403, 404, 422 and all else | `ModelRefused` | no |
+| one of these that names the form of a typed answer | `FormRefused` | at once, in the next form |
 | the model declines, or its answer was filtered | `ModelRefused` | no |
 """
 
@@ -30,6 +31,10 @@ Redact = Callable[[str], str]
 
 _AGAIN = {408, 409, 425, 429}
 _MAX_MESSAGE = 400
+#: How servers name what they do not take: the field of the request, or a part of it.
+_FORM = re.compile(
+    rb"response_?format|json_schema|json_object|structured.outputs?|\bstrict\b", re.I
+)
 #: A page is looked at so far: what people may want to read stands at its beginning.
 _MAX_PAGE = 8192
 _TAG = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
@@ -37,6 +42,10 @@ _TAG = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECAS
 
 class Cut(ModelUnavailable):
     """The connection ended before the answer did."""
+
+
+class FormRefused(ModelRefused):
+    """The server does not take the form in which a typed answer was asked for."""
 
 
 def from_status(
@@ -57,7 +66,7 @@ def from_status(
     text = f"the model's server answered {_named(status)}" + (f": {said}" if said else "")
     if status in _AGAIN or status >= 500:
         return ModelUnavailable(text, retry_after=retry_after(headers))
-    return ModelRefused(text)
+    return _refused(text, body)
 
 
 def from_event(error: Any, *, redact: Redact) -> ModelRefused | ModelUnavailable:
@@ -68,8 +77,13 @@ def from_event(error: Any, *, redact: Redact) -> ModelRefused | ModelUnavailable
     text = f"the model's server ended its answer: {said}"
     client_error = isinstance(code, int) and 400 <= code < 500 and code not in _AGAIN
     if client_error or kind in ("invalid_request_error", "authentication_error"):
-        return ModelRefused(text)
+        return _refused(text, msgspec.json.encode(error))
     return ModelUnavailable(text)
+
+
+def _refused(text: str, said: bytes) -> ModelRefused:
+    """Return the error of a request that will not be answered, by what the server said of it."""
+    return FormRefused(text) if _FORM.search(said) else ModelRefused(text)
 
 
 def retry_after(headers: Headers, *, now: Callable[[], float] = time.time) -> float | None:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from rowlock.agents.messages import ModelRequest, ModelTurn
-from rowlock.errors import AgentDefinitionError, ModelUnavailable
-from rowlock.models.body import Bodies, StructuredOutput
+from rowlock.errors import AgentDefinitionError, ModelRefused, ModelUnavailable
+from rowlock.models.body import Bodies
 from rowlock.models.chunks import TokenCount
 from rowlock.models.endpoint import Endpoint, checked_key, checked_url
-from rowlock.models.faults import Cut
+from rowlock.models.faults import Cut, FormRefused
+from rowlock.models.forms import Forms, StructuredOutput
 from rowlock.models.hearing import Hearing
 from rowlock.models.pool import pool_of_loop
 
@@ -95,9 +96,10 @@ class OpenAIChat:
     headers
         Further headers of the request.
     structured_output
-        How an agent's `output` type is asked for:
-        as `json_schema`, as `json_object` with the schema among the instructions,
-        or by `prompt` alone. The answer is checked in any case.
+        How an agent's `output` type is asked for: in a `strict` schema, to which the server holds
+        the model, where the type has one; as `json_schema`; as `json_object` with the schema among
+        the instructions; or by `prompt` alone. A server that refuses one form is asked in the next.
+        The answer is checked in any case.
     tls
         How to check the server's certificate; None for the system's certificates.
 
@@ -118,7 +120,7 @@ class OpenAIChat:
         prices: Prices | None = None,
         options: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-        structured_output: StructuredOutput = "json_schema",
+        structured_output: StructuredOutput = "strict",
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.name = _checked_name(model)
@@ -128,7 +130,8 @@ class OpenAIChat:
             headers=headers or {},
             tls=tls,
         )
-        self._bodies = Bodies(model, options or {}, structured_output)
+        self._bodies = Bodies(model, options or {})
+        self._forms = Forms(structured_output)
         self._timeouts = timeouts or ModelTimeouts()
         self._prices = prices
 
@@ -146,26 +149,45 @@ class OpenAIChat:
         ModelRefused
             The same question would be refused again.
         """
-        hearing = Hearing(request, cost=self._cost, redact=self._endpoint.without_secrets)
         try:
             async with asyncio.timeout(self._timeouts.turn):
-                await self._exchange(request, hearing)
+                return await self._ask_until_taken(request)
         except TimeoutError as error:
             raise ModelUnavailable(
                 f"the model gave no whole answer within {self._timeouts.turn:g} s"
             ) from error
+
+    async def _ask_until_taken(self, request: ModelRequest) -> ModelTurn:
+        """Ask in one form after the other until the server takes one."""
+        schema = request.output_schema
+        refused: FormRefused | None = None
+        for form in self._forms.of(schema):
+            try:
+                turn = await self._ask(request, form)
+            except FormRefused as error:
+                refused = refused or error
+                continue
+            if refused is not None and schema is not None:
+                self._forms.taken(schema, form, model=self.name, said=str(refused))
+            return turn
+        raise ModelRefused(str(refused)) from refused
+
+    async def _ask(self, request: ModelRequest, form: StructuredOutput) -> ModelTurn:
+        hearing = Hearing(request, cost=self._cost, redact=self._endpoint.without_secrets)
+        try:
+            await self._exchange(self._bodies.body(request, form), hearing)
         except Cut:
             # What is complete but for its cost is worth more than a second answer.
             if not hearing.whole:
                 raise
         return hearing.turn()
 
-    async def _exchange(self, request: ModelRequest, hearing: Hearing) -> None:
+    async def _exchange(self, body: bytes, hearing: Hearing) -> None:
         times = self._timeouts
         pool = await pool_of_loop()
         await pool.exchange(
             self._endpoint.origin,
-            self._endpoint.request(self._bodies.body(request)),
+            self._endpoint.request(body),
             hearing,
             connect=times.connect,
             first_byte=times.first_byte,
