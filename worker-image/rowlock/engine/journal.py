@@ -49,13 +49,25 @@ class Yielding(Protocol):
 
 @dataclass(slots=True)
 class _Known:
-    """The newest entry of one key; `stored` is monotonic seconds, where it matters."""
+    """The newest entry of one key.
+
+    Parameters
+    ----------
+    body
+        As stored, mostly compressed: a long run's history is in memory as long as the run is.
+    stored
+        Monotonic seconds, where it matters.
+    """
 
     kind: EventKind
     tries: int
     body: bytes
     seq: int
     stored: float = 0.0
+
+    def entry(self, key: str) -> Entry:
+        """Return it as agents see it."""
+        return Entry(self.kind, key, self.tries, unpack(self.body), self.seq)
 
 
 class RunJournal:
@@ -149,7 +161,8 @@ class RunJournal:
         for event in history:
             if event.kind > EventKind.SLEEP or event.key is None:
                 continue
-            body = b"" if event.kind is EventKind.PROGRESS else unpack(event.body or b"null")
+            body = b"" if event.kind is EventKind.PROGRESS else event.body or b"null"
+            unpack(body)  # what cannot be read must fail here and not in the agent's code
             stored = now - (event.age or 0.0)
             entries[event.key] = _Known(event.kind, event.attempt_try, body, event.seq, stored)
         self.steps = sum(1 for known in entries.values() if known.kind is EventKind.STEP_DONE)
@@ -158,12 +171,12 @@ class RunJournal:
     def recall(self, key: str) -> Entry | None:
         """Return the newest entry of the step `key`."""
         found = self._entries.get(key)
-        return Entry(found.kind, key, found.tries, found.body, found.seq) if found else None
+        return found.entry(key) if found else None
 
     def recorded(self) -> Iterator[Entry]:
         """Return the newest entry of each step."""
         for key, found in self._entries.items():
-            yield Entry(found.kind, key, found.tries, found.body, found.seq)
+            yield found.entry(key)
 
     def age(self, key: str) -> float:
         """Return the seconds since the newest entry of `key`, if no success, was stored."""
@@ -183,9 +196,10 @@ class RunJournal:
         if len(body) > self._max_body:
             raise TooLarge(f"step {key!r}: {len(body)} bytes, at most {self._max_body} are stored")
         waiter = self._loop.create_future()
-        seq = self._give(kind, key, body, tries=tries, dur_ms=dur_ms, waiter=waiter)
+        packed = pack(body)
+        seq = self._give(kind, key, packed, tries=tries, dur_ms=dur_ms, waiter=waiter)
         await waiter
-        self._entries[key] = _Known(kind, tries, body, seq, time.monotonic())
+        self._entries[key] = _Known(kind, tries, packed, seq, time.monotonic())
         if kind is EventKind.STEP_DONE:
             self.steps += 1
         if kind is not EventKind.STEP_INTENT:
@@ -193,16 +207,16 @@ class RunJournal:
 
     def note(self, kind: EventKind, key: str, body: bytes, *, tries: int = 1) -> None:
         """Store an entry before the next `write`; over the cap its body is lost."""
-        body = body if len(body) <= self._max_body else b"null"
-        seq = self._give(kind, key, body, tries=tries)
-        kept = b"" if kind is EventKind.PROGRESS else body
+        packed = pack(body) if len(body) <= self._max_body else b"null"
+        seq = self._give(kind, key, packed, tries=tries)
+        kept = b"" if kind is EventKind.PROGRESS else packed
         self._entries[key] = _Known(kind, tries, kept, seq, time.monotonic())
 
     def _give(
         self,
         kind: EventKind,
         key: str,
-        body: bytes,
+        packed: bytes,
         *,
         tries: int = 1,
         dur_ms: int | None = None,
@@ -211,7 +225,6 @@ class RunJournal:
         lane = self._lane
         if lane.closed:
             raise asyncio.CancelledError
-        packed = pack(body)
         if dur_ms is not None:
             dur_ms = min(dur_ms, _MAX_DUR_MS)
         event = lane.event(kind, key, packed, tries=min(tries, _MAX_TRIES), dur_ms=dur_ms)
@@ -256,7 +269,7 @@ class RunJournal:
         """Write what a person decided into history, once."""
         key = self._answers.fresh(answer)
         if key is not None:
-            self._give(EventKind.DECIDED, key, msgspec.json.encode(answer))
+            self._give(EventKind.DECIDED, key, pack(msgspec.json.encode(answer)))
 
     async def _wait(self, seconds: float, reason: ParkReason | None) -> None:
         wait = Wait(reason, time.monotonic() + seconds) if reason else None
