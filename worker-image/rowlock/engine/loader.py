@@ -77,10 +77,20 @@ def find_agent(entrypoint: str) -> Agent:
         for name in attribute.split("."):
             found = getattr(found, name)
     except BaseException as error:  # an import may raise anything, sys.exit included
-        text = f"entry point {entrypoint!r} cannot be imported: {chain(error)}"
+        text = f"entry point {entrypoint!r} cannot be imported: {chain(error)}{_cure(error)}"
         raise AgentLoadError(text) from error
     if not callable(getattr(found, "execute", None)):
         raise AgentLoadError(
             f"entry point {entrypoint!r} is a {type(found).__name__}, not an agent"
         )
     return cast("Agent", found)
+
+
+def _cure(error: BaseException) -> str:
+    """Return what helps a module that is a program, too, and runs itself when it is imported."""
+    if "cannot be called from a running event loop" not in str(error):
+        return ""
+    return (
+        "; a worker imports the module, so what only a program does belongs below "
+        "`if __name__ == '__main__':`, or into a file of its own"
+    )
