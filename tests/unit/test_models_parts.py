@@ -293,7 +293,7 @@ class Line:
         asked = request(emit=self.texts.append, watched=lambda: watched)
         self.hearing = Hearing(asked, cost=lambda _: 0, redact=str)
         self.task = asyncio.ensure_future(
-            self.connection.exchange(b"", self.hearing, first_byte=9, between=9)
+            self.connection.exchange(bytes, self.hearing, first_byte=9, between=9)
         )
 
     def says(self, data: bytes) -> None:

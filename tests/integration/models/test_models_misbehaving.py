@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+import weakref
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -635,3 +636,40 @@ async def test_plain_text_behind_a_tls_url() -> None:
         with pytest.raises(ModelUnavailable, match=r"localhost:.* was not connected to"):
             await impatient.turn(request())
         assert server.seen == []
+
+
+class Noted(bytearray):
+    """Bytes of which one can tell whether anybody has them."""
+
+
+async def test_a_request_is_not_kept_while_its_answer_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It holds all of a conversation, and a thousand runs wait for their answers at once."""
+    sent: list[weakref.ref[Noted]] = []
+    going_on = asyncio.Event()
+
+    def noted(body: bytes) -> bytes:
+        made = Noted(real(body))
+        sent.append(weakref.ref(made))
+        return made  # type: ignore[return-value]
+
+    async def half(exchange: Exchange) -> None:
+        await exchange.stream()
+        await exchange.chunk(delta(content="Hello"))
+        await going_on.wait()
+        for piece in (*servers.said(" you"), servers.usage(), DONE, b""):
+            await exchange.chunk(piece)
+
+    async with serving(half) as server:
+        chat = model(server)
+        real = chat._endpoint.request
+        monkeypatch.setattr(chat._endpoint, "request", noted)
+        heard = asyncio.Event()
+        turn = asyncio.create_task(chat.turn(request(lambda _: heard.set())))
+        await heard.wait()
+        left = [one() for one in sent]
+        going_on.set()
+        await turn
+
+    assert left == [None]

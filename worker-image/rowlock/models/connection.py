@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 import httptools
@@ -20,6 +21,11 @@ _END = b"\r\n\r\n"
 _DONE = b"[DONE]"
 #: How long a stream that said [DONE] may take to end its message before the connection is given up.
 _TRAILING_SECONDS = 1.0
+
+
+#: Makes the bytes of a request. They are nearly all of a long conversation, and an answer takes
+#: seconds: whoever kept them until it is there would have each conversation twice in memory.
+Request = Callable[[], bytes]
 
 
 class Sink(Protocol):
@@ -110,12 +116,14 @@ class Connection(asyncio.Protocol):
             self._socket.abort()
 
     async def exchange(
-        self, request: bytes, sink: Sink, *, first_byte: float, between: float
+        self, request: Request, sink: Sink, *, first_byte: float, between: float
     ) -> None:
         """Send a request and hand all of the answer to `sink`.
 
         Parameters
         ----------
+        request
+            Called for the bytes when they are sent.
         first_byte, between
             Seconds until the first byte of the body, and from then on between two reads.
 
@@ -131,7 +139,7 @@ class Connection(asyncio.Protocol):
         self._begin(sink, first_byte, between)
         ended = self._ended = self._loop.create_future()
         self._watch()
-        self._transport.write(request)
+        self._transport.write(request())
         try:
             await ended
         except BaseException:

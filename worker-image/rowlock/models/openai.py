@@ -7,12 +7,14 @@ import math
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 from rowlock.agents.messages import ModelRequest, ModelTurn
 from rowlock.errors import AgentDefinitionError, ModelRefused, ModelUnavailable
 from rowlock.models.body import Bodies
 from rowlock.models.chunks import TokenCount
+from rowlock.models.connection import Request
 from rowlock.models.endpoint import Endpoint, checked_key, checked_url
 from rowlock.models.faults import Cut, FormRefused
 from rowlock.models.forms import Forms, StructuredOutput
@@ -175,19 +177,22 @@ class OpenAIChat:
     async def _ask(self, request: ModelRequest, form: StructuredOutput) -> ModelTurn:
         hearing = Hearing(request, cost=self._cost, redact=self._endpoint.without_secrets)
         try:
-            await self._exchange(self._bodies.body(request, form), hearing)
+            await self._exchange(partial(self._request, request, form), hearing)
         except Cut:
             # What is complete but for its cost is worth more than a second answer.
             if not hearing.whole:
                 raise
         return hearing.turn()
 
-    async def _exchange(self, body: bytes, hearing: Hearing) -> None:
+    def _request(self, request: ModelRequest, form: StructuredOutput) -> bytes:
+        return self._endpoint.request(self._bodies.body(request, form))
+
+    async def _exchange(self, request: Request, hearing: Hearing) -> None:
         times = self._timeouts
         pool = await pool_of_loop()
         await pool.exchange(
             self._endpoint.origin,
-            self._endpoint.request(body),
+            request,
             hearing,
             connect=times.connect,
             first_byte=times.first_byte,

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator
 from weakref import WeakKeyDictionary
 
 from rowlock.errors import ModelRefused, ModelUnavailable
-from rowlock.models.connection import Connection, Sink, Unanswered
+from rowlock.models.connection import Connection, Request, Sink, Unanswered
 from rowlock.models.endpoint import Origin
 from rowlock.models.tick import Tick
 
@@ -49,7 +49,7 @@ class Pool:
     async def exchange(
         self,
         origin: Origin,
-        request: bytes,
+        request: Request,
         sink: Sink,
         *,
         connect: float,
