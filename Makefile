@@ -70,11 +70,12 @@ format: setup ## Format the code and mend what can be mended by itself
 	$(BIN)/ruff check --fix .
 
 .PHONY: bench
-bench: setup binaries ## Measure: the store alone, a durable run, 1,000 streams, and 1,000 AgentRuns on a real API server
+bench: setup binaries ## Measure: the store alone, a durable run, 1,000 streams, 100 long runs at once, and 1,000 AgentRuns on a real API server
 	$(BIN)/python -m bench store
 	$(BIN)/python -m bench support --model instant --runs 5000 --repeat 3
 	$(BIN)/python -m bench support --model hosted --concurrency 256 --runs 1280
 	$(BIN)/python -m bench streams --streams 1000
+	$(BIN)/python -m bench long --scale 0.1
 	$(BIN)/python -m bench kubernetes --runs 1000
 
 ##@ A Kubernetes of one's own

@@ -6,6 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import asyncpg
 
@@ -145,15 +146,15 @@ async def _look_at(
     reader: asyncpg.Connection, run_ids: list[int], tasks: Mapping[int, Task], found: Verdict
 ) -> None:
     rows = await reader.fetch(_EVENTS, run_ids)
-    by_run: dict[int, list[asyncpg.Record]] = {run_id: [] for run_id in run_ids}
+    by_run: dict[int, list[dict[str, Any]]] = {run_id: [] for run_id in run_ids}
     for row in rows:
-        by_run[row["run_id"]].append(row)
+        by_run[row["run_id"]].append(dict(row))
     for run_id, events in by_run.items():
-        found.problems.update(_wrong(tasks[run_id], events))
+        found.problems.update(problems_of(tasks[run_id], events))
         found.stored += sum(event["kind"] < FIRST_LIFECYCLE_KIND for event in events)
 
 
-def _wrong(task: Task, events: list[asyncpg.Record]) -> Counter[str]:
+def problems_of(task: Task, events: Sequence[Mapping[str, Any]]) -> Counter[str]:
     """Return what is wrong with the history of one run."""
     steps = [event for event in events if event["kind"] < FIRST_LIFECYCLE_KIND]
     seen = Counter((event["kind"], event["key"]) for event in steps)

@@ -20,7 +20,8 @@ from rowlock.embedded import EmbeddedPostgres
 _CONNECTIONS = """
 SELECT count(*) AS connections, count(*) FILTER (WHERE state <> 'idle') AS active,
        count(*) FILTER (WHERE wait_event_type = 'Lock') AS waiting
-FROM pg_stat_activity WHERE backend_type = 'client backend' AND application_name NOT LIKE 'bench%'
+FROM pg_stat_activity
+WHERE backend_type = 'client backend' AND application_name !~ '^(rowlock )?bench'
 """
 _LEFT = "SELECT count(*) FROM rowlock.run_live"
 
