@@ -238,7 +238,8 @@ async def test_without_a_database_nothing_is_started() -> None:
 
     assert done.returncode == 2
     assert done.stderr == (
-        "rowlock: ROWLOCK_DATABASE_URL is not set: postgresql://user:password@host:5432/name\n"
+        "rowlock: ROWLOCK_DATABASE_URL is not set: postgresql://user:password@host:5432/name; "
+        "or go through the cluster: --cluster, --context or -n\n"
     )
 
 

@@ -17,11 +17,14 @@ from rich.console import Console
 from rowlock.cli import app
 from rowlock.client.happenings import RunEvent
 from rowlock.commands import verdict
-from rowlock.commands.describing import Told, Usage, event_line, summary, used
+from rowlock.commands.describing import summary
+from rowlock.commands.following import event_line
 from rowlock.commands.listing import moment
 from rowlock.commands.output import ago, document, lasted, show, table, until
 from rowlock.commands.progress import Waiting, share
 from rowlock.commands.screen import steps_table
+from rowlock.commands.shapes import Told, Usage, of_info
+from rowlock.commands.store_side import used, wait_shape
 from rowlock.commands.timeline import timeline
 from rowlock.errors import InvalidRequest
 from rowlock.states import ParkReason, Phase, Place, TimerReason, WaitReason
@@ -217,11 +220,11 @@ def test_what_a_run_waits_for_is_told_with_its_place_and_time() -> None:
         datetime.now(UTC), datetime.now(UTC) + timedelta(minutes=5, seconds=30), None, (),
     )  # fmt: skip
 
-    told = dict(summary(Told(info(phase=Phase.QUEUED), waiting, [], [], None)))
+    told = dict(summary(Told(of_info(info(phase=Phase.QUEUED)), waits=wait_shape(waiting))))
 
     assert told["waits"] == "ConcurrencyLimit, for 0s, place 4 in line, 5m29s to go"
     assert told["phase"] == "Queued"
-    assert dict(summary(Told(info(), None, [], [], None)))["waits"] == ""
+    assert dict(summary(Told(of_info(info()))))["waits"] == ""
 
 
 @pytest.mark.parametrize(
@@ -265,9 +268,11 @@ def test_documents_say_the_same_in_both_languages(text: str) -> None:
 
 
 def test_a_verdict_says_what_a_person_must_know() -> None:
-    end = info(
-        phase=Phase.FAILED, finished_at=NOW + timedelta(seconds=1.5), takeovers=2,
-        reason="AgentError", message="the provider is out",
+    end = of_info(
+        info(
+            phase=Phase.FAILED, finished_at=NOW + timedelta(seconds=1.5), takeovers=2,
+            reason="AgentError", message="the provider is out",
+        )
     )  # fmt: skip
 
     assert verdict.said(end) == (
@@ -288,7 +293,7 @@ def test_each_commands_help_has_examples_that_begin_with_it(name: str, command: 
     assert found
     assert lines_
     for line in lines_:
-        assert line.startswith(f"rowlock {name}")
+        assert line.removeprefix("kubectl ").startswith(f"rowlock {name}")
 
 
 def test_a_pipe_gets_no_spaces_at_line_ends(capsys: pytest.CaptureFixture[str]) -> None:

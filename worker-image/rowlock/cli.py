@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import typer
 
 from rowlock import logs
-from rowlock.commands import describing, listing, starting, steering
+from rowlock.commands import describing, following, listing, starting, steering
 from rowlock.dev import command as dev_command
 from rowlock.doctor.examination import examine
 from rowlock.doctor.findings import Finding, Verdict, worst
@@ -272,7 +272,7 @@ async def _supervise(settings: WorkerSettings) -> int:
     return await Supervisor(settings).run()
 
 
-for part in (starting, listing, describing, steering, dev_command):
+for part in (starting, listing, describing, following, steering, dev_command):
     part.register(app)
 
 

@@ -22,6 +22,12 @@ Catch at the height you need::
     │   └── RunEnded                  the run that was waited for has no result
     │       ├── RunFailed             it failed, with `reason` and `detail`
     │       └── RunCancelled          somebody cancelled it
+    ├── ClusterError                  kubectl did not do what it was asked to
+    │   ├── ClusterUnavailable        the API server is away
+    │   ├── ClusterForbids            the API server does not let this person do it
+    │   ├── ClusterRefuses            the API server takes no such object, or no such change
+    │   ├── NotInCluster              there is no such object
+    │   └── AlreadyInCluster          there is one of that name
     ├── ModelUnavailable              no whole answer from a model; its turn is tried again
     ├── ModelRefused                  a model or its server refuses; a PermanentError, too
     └── RunError                      ends an attempt of a run, with `reason` shown to its owner
@@ -173,6 +179,43 @@ class RunFailed(RunEnded):
 
 class RunCancelled(RunEnded):
     """The run was cancelled."""
+
+
+class ClusterError(RowlockError):
+    """The cluster did not do what was asked."""
+
+
+class ClusterUnavailable(ClusterError):
+    """The cluster's API server is out of reach."""
+
+    retryable = True
+
+
+class ClusterForbids(ClusterError):
+    """The cluster does not let you do this."""
+
+
+class ClusterRefuses(ClusterError):
+    """The cluster takes no such object, or no such change of one."""
+
+
+class NotInCluster(ClusterError):
+    """There is no such object in the cluster.
+
+    Attributes
+    ----------
+    resource, name
+        What was looked for, such as `agentruns.rowlock.dev` and `order-7`.
+    """
+
+    def __init__(self, message: str | None = None, *, resource: str = "", name: str = "") -> None:
+        super().__init__(message)
+        self.resource = resource
+        self.name = name
+
+
+class AlreadyInCluster(ClusterError):
+    """There is an object of that name in the cluster."""
 
 
 class RunError(RowlockError):

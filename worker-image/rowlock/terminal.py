@@ -22,7 +22,7 @@ from rowlock.errors import (
     UnknownAgent,
     UnknownPool,
 )
-from rowlock.settings import DatabaseSettings, load
+from rowlock.settings import DatabaseSettings
 from rowlock.store.connection import Connection
 
 T = TypeVar("T")
@@ -65,15 +65,15 @@ def me() -> str:
         return f"uid {os.getuid()}"
 
 
-async def with_store(use: Callable[[Connection], Awaitable[T]]) -> T:
-    """Use a connection to the database of the environment.
+async def with_store(use: Callable[[Connection], Awaitable[T]], url: str) -> T:
+    """Use a connection to a database.
 
     Raises
     ------
     ConfigurationError, StoreUnavailable
-        It is not named, refuses us, or is away.
+        It refuses us, or is away.
     """
-    connection = await Connection.open(database_url(load(DatabaseSettings)), name="cli")
+    connection = await Connection.open(url, name="cli")
     try:
         return await use(connection)
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -10,7 +9,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from rowlock.client.client import Client
 from rowlock.commands.output import (
     Output,
     ago,
@@ -23,22 +21,12 @@ from rowlock.commands.output import (
     until,
     write,
 )
-from rowlock.errors import InvalidRequest, WishRefused
-from rowlock.settings import DatabaseSettings, load
-from rowlock.store import changes, lines, reading, redrive
-from rowlock.store.connection import Connection
-from rowlock.store.lines import Waiting
-from rowlock.store.reading import RunInfo
-from rowlock.store.types import PoolDemand, RunId
-from rowlock.terminal import database_url, one_line_errors, with_store
-from rowlock.waiting import wait_reason
-
-Namespace = Annotated[
-    str, typer.Option("--namespace", "-n", envvar="ROWLOCK_NAMESPACE", help="Of the agents.")
-]
-AnyNamespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="Of the pools; default: all.")
-]
+from rowlock.commands.route import Flags, routed
+from rowlock.commands.shapes import PoolShape, RunShape, WaitShape
+from rowlock.commands.sides import Side, Wanted
+from rowlock.commands.way import asked
+from rowlock.errors import InvalidRequest
+from rowlock.store import reading
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _SPAN: Final = re.compile(r"(\d{1,6})([smhdw])")
@@ -46,15 +34,20 @@ _SPAN: Final = re.compile(r"(\d{1,6})([smhdw])")
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    app.command("list")(list_runs)
-    app.command("queue")(queue)
-    app.command("pools")(pools)
+    app.command("list")(routed(list_runs))
+    app.command("queue")(routed(queue))
+    app.command("pools")(routed(pools))
 
 
 def list_runs(
+    flags: Flags,
     agent: Annotated[str | None, typer.Option(help="Only runs of this agent.")] = None,
     phase: Annotated[
-        str | None, typer.Option(help=f"Only runs that stand here: {', '.join(reading.LISTED)}.")
+        str | None,
+        typer.Option(
+            help=f"Only runs that stand here: {', '.join(reading.LISTED)}; "
+            "through the cluster Pending, too."
+        ),
     ] = None,
     key: Annotated[str | None, typer.Option(help="Only runs with this concurrency key.")] = None,
     since: Annotated[
@@ -62,7 +55,6 @@ def list_runs(
         typer.Option(help="Only runs accepted since: 30s, 10m, 2h, 7d, or 2026-05-07T09:00Z."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 50,
-    namespace: Namespace = "",
     output: Output = "text",
 ) -> None:
     """List runs, the newest first.
@@ -73,66 +65,56 @@ def list_runs(
       rowlock list --agent support --since 2h   of one agent, of two hours
       rowlock list --phase failed -o name       their numbers, for a loop
       rowlock list -n team-a -o json            of a namespace, for a program
+      kubectl rowlock list --phase running      AgentRuns, of the context's namespace
     """
 
-    async def look() -> list[RunInfo]:
-        async with Client(database_url(load(DatabaseSettings)), namespace=namespace) as client:
-            return await client.list(
-                agent=agent,
-                key=key,
-                phase=_phase(phase),
-                since=moment(since),
-                limit=limit,
-            )
+    async def look(side: Side) -> list[RunShape]:
+        return await side.runs(Wanted(agent, phase, key, moment(since), limit))
 
-    with one_line_errors():
-        found = asyncio.run(look())
-    _tell(output, found, names=[str(info.id) for info in found], people=_runs)
+    found = asked(flags, look)
+    _tell(output, found, names=[str(info.run) for info in found], people=_runs)
 
 
 def queue(
+    flags: Flags,
     run: Annotated[
-        int | None, typer.Argument(metavar="[RUN]", min=1, help="Where this run stands.")
+        str | None, typer.Argument(metavar="[RUN]", help="Where this run stands.")
     ] = None,
     pool: Annotated[str | None, typer.Option(help="Only what waits for this pool.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Runs of each line.")] = 20,
-    namespace: AnyNamespace = None,
     output: Output = "text",
 ) -> None:
     """Show which runs wait, who is next, and why each does not run yet.
 
     A place counts all runs of the pool, or with ConcurrencyLimit all of the agent, where keys
-    take turns; runs that wait for a time or for a person have none.
+    take turns; runs that wait for a time or for a person have none. The cluster knows reasons
+    and no places: there each line is shown by priority, and then by age.
 
     \b
     Examples:
       rowlock queue                   the front of each line
       rowlock queue --pool gpu        of one pool
       rowlock queue 2531771558        where one run stands
+      kubectl rowlock queue order-7   why an AgentRun waits
     """
 
-    async def look(conn: Connection) -> list[Waiting]:
-        if run is not None:
-            return [await _place(conn, RunId(run))]
-        return await lines.waiting(conn, namespace=namespace, pool=pool, limit=limit)
+    async def look(side: Side) -> list[WaitShape]:
+        return await side.queue(None if run is None else side.name(run), pool, limit)
 
-    with one_line_errors():
-        found = asyncio.run(with_store(look))
-    plain = [_plain(one) for one in found]
-    _tell(output, plain, names=[str(one.run_id) for one in found], people=lambda _: _lines(found))
+    found = asked(flags, look)
+    _tell(output, found, names=[str(one.run) for one in found], people=_lines)
 
 
-def pools(namespace: AnyNamespace = None, output: Output = "text") -> None:
+def pools(flags: Flags, output: Output = "text") -> None:
     """Show what each pool has to do, and who does it.
 
     \b
     Examples:
       rowlock pools                   is there a worker for what waits?
       rowlock pools -n team-a -o json
+      kubectl rowlock pools           WorkerPools, with the workers that they want
     """
-    with one_line_errors():
-        found = asyncio.run(with_store(changes.pool_demand))
-    found = [one for one in found if namespace in (None, one.namespace)]
+    found = asked(flags, lambda side: side.pools())
     names = [_full_name(one.namespace, one.name) for one in found]
     _tell(output, found, names=names, people=_pools)
 
@@ -159,32 +141,6 @@ def moment(text: str | None, now: datetime | None = None) -> datetime | None:
         ) from None
 
 
-def waits(one: Waiting) -> str:
-    """Return why a run waits."""
-    return wait_reason(
-        one.place,
-        parked_for=one.parked_for,
-        timer_reason=one.timer_reason,
-        quarantined=one.quarantined,
-    ).value
-
-
-def _phase(text: str | None) -> str | None:
-    """Return the phase, however its letters were typed; the client refuses all others."""
-    known = {phase.value.lower(): phase.value for phase in reading.LISTED}
-    return None if text is None else known.get(text.lower(), text)
-
-
-async def _place(conn: Connection, run_id: RunId) -> Waiting:
-    found = await lines.place_of(conn, run_id)
-    if found is not None:
-        return found
-    stands = await redrive.standing(conn, run_id)
-    if not stands.there:
-        raise WishRefused(f"there is no run {run_id}")
-    raise WishRefused(f"run {run_id} {'runs' if stands.live else 'has ended'}: it waits nowhere")
-
-
 def _tell(output: Any, found: Sequence[Any], *, names: list[str], people: Any) -> None:
     if output == "text":
         people(found)
@@ -195,7 +151,7 @@ def _tell(output: Any, found: Sequence[Any], *, names: list[str], people: Any) -
         write(document(found, output))
 
 
-def _runs(found: Sequence[RunInfo]) -> None:
+def _runs(found: Sequence[RunShape]) -> None:
     made = table(
         "run", "agent", "phase", "age", "took", "attempt", "takeovers", "key", "why",
         right=("age", "took", "attempt", "takeovers"),
@@ -204,9 +160,9 @@ def _runs(found: Sequence[RunInfo]) -> None:
     for info in found:
         end = info.finished_at or now
         made.add_row(
-            cell(info.id),
+            cell(info.run),
             cell(info.agent),
-            phase_text(info.phase.value),
+            phase_text(info.phase),
             ago(info.created_at, now),
             lasted(end - info.started_at) if info.started_at else "",
             cell(info.attempt),
@@ -217,23 +173,7 @@ def _runs(found: Sequence[RunInfo]) -> None:
     show(made)
 
 
-def _plain(one: Waiting) -> dict[str, Any]:
-    return {
-        "run": one.run_id,
-        "namespace": one.namespace,
-        "pool": one.pool,
-        "agent": one.agent,
-        "key": one.key,
-        "priority": one.priority,
-        "attempt": one.attempt,
-        "reason": waits(one),
-        "place": one.nth,
-        "since": one.since,
-        "due_at": one.due_at,
-    }
-
-
-def _lines(found: Sequence[Waiting]) -> None:
+def _lines(found: Sequence[WaitShape]) -> None:
     made = table(
         "pool", "reason", "place", "run", "agent", "key", "priority", "waits", "due in",
         right=("place", "priority", "waits", "due in"),
@@ -241,10 +181,10 @@ def _lines(found: Sequence[Waiting]) -> None:
     now = datetime.now(UTC)
     for one in found:
         made.add_row(
-            cell(_full_name(one.namespace, one.pool)),
-            cell(waits(one)),
-            cell(one.nth),
-            cell(one.run_id),
+            cell(_full_name(one.namespace, one.pool or "")),
+            cell(one.reason),
+            cell(one.place),
+            cell(one.run),
             cell(one.agent),
             cell(one.key),
             cell(one.priority),
@@ -254,19 +194,24 @@ def _lines(found: Sequence[Waiting]) -> None:
     show(made)
 
 
-def _pools(found: Sequence[PoolDemand]) -> None:
-    made = table(
-        "pool", "workers", "slots", "running", "claimable", "quarantined", "waiting", "oldest",
-        right=("workers", "slots", "running", "claimable", "quarantined", "waiting", "oldest"),
+def _pools(found: Sequence[PoolShape]) -> None:
+    wants = any(one.desired is not None for one in found)
+    figures = (
+        "workers", *(("desired",) if wants else ()), "slots", "running", "claimable",
+        "quarantined", "waiting", "oldest",
     )  # fmt: skip
+    made = table("pool", *figures, *(("why",) if wants else ()), right=figures)
     for one in found:
         made.add_row(
             cell(_full_name(one.namespace, one.name)),
-            *map(cell, (one.workers, one.slots, one.running, one.claimable)),
+            cell(one.workers),
+            *([cell(one.desired)] if wants else []),
+            *map(cell, (one.slots, one.running, one.claimable)),
             *map(cell, (one.quarantined, one.waiting, ago(one.oldest_ready_at))),
+            *([cell(one.available)] if wants else []),
         )
     show(made)
 
 
-def _full_name(namespace: str, name: str) -> str:
+def _full_name(namespace: str | None, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from rowlock.client.happenings import RunEvent
 from rowlock.states import Decision
@@ -19,6 +19,18 @@ _LIFECYCLE = {
     "decided": "decided",
     "sleep": "sleeps",
 }
+
+
+class Tells(Protocol):
+    """What says why it happened."""
+
+    @property
+    def kind(self) -> str:
+        """As `RunEvent` has it."""
+
+    @property
+    def data(self) -> dict[str, Any] | None:
+        """As `RunEvent` has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +110,7 @@ def _decision(data: dict[str, Any]) -> str:
         return "answered"
 
 
-def note(event: RunEvent) -> str:
+def note(event: Tells) -> str:
     """Return why something happened, in a few words."""
     data = event.data or {}
     if event.kind == "taken_over":

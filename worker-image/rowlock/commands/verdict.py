@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from rowlock.commands.shapes import RunShape
 from rowlock.states import Phase
-from rowlock.store.reading import RunInfo
 
 
-def good(info: RunInfo) -> bool:
+def good(info: RunShape) -> bool:
     """Tell whether the run has a result."""
-    return info.phase is Phase.SUCCEEDED
+    return info.phase == Phase.SUCCEEDED
 
 
-def said(info: RunInfo) -> str:
+def said(info: RunShape) -> str:
     """Return how a run ended, and why."""
-    text = f"run {info.id} {info.phase.value.lower()} in {seconds(info):.2f} s"
+    text = f"run {info.run} {info.phase.lower()} in {seconds(info):.2f} s"
     if info.takeovers:
         text += f", taken over {info.takeovers} time{'s' * (info.takeovers > 1)}"
     if info.outcome == "degraded":
@@ -25,19 +25,19 @@ def said(info: RunInfo) -> str:
     return text
 
 
-def seconds(info: RunInfo) -> float:
+def seconds(info: RunShape) -> float:
     """Return how long a run took from its first claim to its end; 0 for one that has none."""
     if info.finished_at is None:
         return 0.0
     return (info.finished_at - (info.started_at or info.created_at)).total_seconds()
 
 
-def document(info: RunInfo, result: Any) -> dict[str, Any]:
+def document(info: RunShape, result: Any) -> dict[str, Any]:
     """Return the end of a run for a program."""
     return {
-        "run": info.id,
+        "run": info.run,
         "agent": info.agent,
-        "phase": info.phase.value,
+        "phase": info.phase,
         "result": result,
         "reason": info.reason,
         "message": info.message,

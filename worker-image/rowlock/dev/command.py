@@ -17,6 +17,7 @@ from rich.console import Console
 from rowlock import logs
 from rowlock.commands import verdict
 from rowlock.commands.screen import Screen
+from rowlock.commands.shapes import of_info
 from rowlock.commands.timeline import Line, timeline
 from rowlock.dev.database import trial_database
 from rowlock.dev.reload import own_command, run_again_and_again
@@ -106,7 +107,7 @@ def _once(target: Target, crash_at: str, given: str | None, output: str, screen:
 def _tell(outcome: Outcome, output: str, screen: Screen) -> int:
     lines = timeline(outcome.events)
     screen.table(lines)
-    screen.verdict(verdict.said(outcome.info), good=outcome.good)
+    screen.verdict(verdict.said(of_info(outcome.info)), good=outcome.good)
     if output == "json":
         sys.stdout.write(json.dumps(_document(outcome, lines), default=str) + "\n")
         sys.stdout.flush()
@@ -116,7 +117,7 @@ def _tell(outcome: Outcome, output: str, screen: Screen) -> int:
 
 
 def _document(outcome: Outcome, lines: list[Line]) -> dict[str, Any]:
-    return verdict.document(outcome.info, outcome.result) | {
+    return verdict.document(of_info(outcome.info), outcome.result) | {
         "timeline": [line.as_plain() for line in lines]
     }
 

@@ -122,6 +122,8 @@ class HostedRun:
 
     async def _execute(self) -> None:
         self._begun = True
+        # What the agent's code logs from here on, and what it calls, tells whose it is.
+        structlog.contextvars.bind_contextvars(run=str(self.claimed.run_id))
         if self._ending:
             self._end(self._ending)
             return
