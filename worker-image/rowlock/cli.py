@@ -16,10 +16,12 @@ import typer
 
 from rowlock import logs
 from rowlock.commands import describing, following, listing, starting, steering
+from rowlock.commands.route import Flags, ToCluster, route, routed
 from rowlock.dev import command as dev_command
 from rowlock.doctor.examination import examine
 from rowlock.doctor.findings import Finding, Verdict, worst
 from rowlock.engine.parent import hide_memory
+from rowlock.errors import InvalidRequest
 from rowlock.settings import DatabaseSettings, RetentionSettings, WorkerSettings, load
 from rowlock.store import migrate as migrations
 from rowlock.store import retention
@@ -31,8 +33,10 @@ _EXAMPLES = """
 Durable AI-agent runs, checkpointed in PostgreSQL.
 
 \b
-All commands read ROWLOCK_DATABASE_URL,
-such as postgresql://user:password@host:5432/name.
+Runs live in PostgreSQL: commands read ROWLOCK_DATABASE_URL,
+such as postgresql://user:password@host:5432/name, or --database-url.
+Those about runs and pools go through a cluster as well, with kubectl and its rights:
+with --cluster, --context, --kubeconfig, as `kubectl rowlock`, or with -n and no database.
 
 \b
 Examples:
@@ -46,12 +50,15 @@ Examples:
   rowlock list --phase failed --since 2h   what went wrong lately?
   rowlock describe 2531771558              its steps, losses, questions and usage
   rowlock events 2531771558 --follow       what happens to it, as it happens
+  rowlock logs 2531771558                  what it has said
   rowlock queue                            who is next, and why the others wait
   rowlock pools                            is there a worker for what waits?
   rowlock suspend 2531771558               hold a run; continue it, cancel it
   rowlock approvals                        what waits for somebody's yes or no
   rowlock approve 2531771558               say yes, if there is one question
   rowlock retry 2531771558                 another attempt; finished steps stay
+  kubectl rowlock describe order-7         an AgentRun, through the cluster
+  rowlock list --context prod -n team-a    the same, without the plugin
 """
 
 Output = Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="How to answer.")]
@@ -189,9 +196,11 @@ def worker(  # noqa: PLR0913, PLR0917  one parameter a flag
 
 
 @app.command()
-def doctor(output: Output = "text") -> None:
+@routed
+def doctor(flags: Flags, output: Output = "text") -> None:
     """Check the database: schema, invariants, leases, bloat, transactions, connections, settings.
 
+    It examines the database and nothing else: the cluster cannot show what it looks at.
     It changes nothing. The exit code is 1 when a check failed; warnings leave it at 0.
 
     \b
@@ -200,7 +209,13 @@ def doctor(output: Output = "text") -> None:
       rowlock doctor -o json | jq '.checks[] | select(.verdict != "ok")'
     """
     with one_line_errors():
-        findings = asyncio.run(examine(database_url(load(DatabaseSettings))))
+        way = route(flags)
+        if isinstance(way, ToCluster):
+            raise InvalidRequest(
+                "doctor examines the database, which the cluster cannot show: "
+                "give --database-url, or ROWLOCK_DATABASE_URL alone"
+            )
+        findings = asyncio.run(examine(way.url))
     if output == "json":
         checks = [dataclasses.asdict(finding) for finding in findings]
         typer.echo(json.dumps({"verdict": worst(findings), "checks": checks}))
