@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -13,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import yaml
+from typer.testing import CliRunner
 
+from rowlock.cli import app
 from tests.operators import ROOT, Stage, eventually
 from tests.workers import LONG, LocalWorker
 
@@ -84,17 +88,12 @@ class Person:
         }
 
     async def types(self, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
-        return await asyncio.to_thread(
-            subprocess.run,
-            self.command(*arguments),
-            env={**self.environment, **variables},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        """Run a command to its end.
+
+        It runs in a thread of this process: to import it anew for each costs a second.
+        """
+        words = self.command(*arguments)[3:]
+        return await asyncio.to_thread(_invoked, words, {**self.environment, **variables})
 
     def command(self, *arguments: object) -> list[str]:
         """Return a command line; one that names no way goes to the namespace."""
@@ -152,6 +151,11 @@ class Person:
             worker.destroy()
 
 
+def _invoked(words: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    done = CliRunner().invoke(app, words, env=environment, catch_exceptions=False)
+    return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
+
+
 def kubeconfig_of(stage: Stage, account: str, *rules: str) -> Path:
     """Return the kubeconfig of a new service account with these rights in the namespace.
 
@@ -181,7 +185,12 @@ async def person_fixture(stage: Stage, tmp_path: Path) -> AsyncIterator[Person]:
     folder = tmp_path / "person"
     folder.mkdir()
     person = Person(stage, stage.cluster.kubeconfig, folder, [], [])
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
     try:
         yield person
     finally:
         person.close()
+        root.handlers[:] = handlers  # commands set up logging for a process of their own
+        root.setLevel(level)
+        structlog.reset_defaults()

@@ -84,8 +84,9 @@ async def test_a_run_is_started_followed_through_a_takeover_told_and_retried(
     assert [it["kind"] for it in happened] == [
         "queued", "started", "taken_over", "succeeded", "state",
     ]  # fmt: skip
+    assert happened[-1]["seq"] == happened[-2]["seq"]
     later = await person.types("events", "order-7", "--after", happened[2]["seq"])
-    assert [line.split()[3] for line in later.stdout.splitlines()] == ["succeeded:", "state:"]
+    assert re.findall(r" (\w+): ", later.stdout) == ["succeeded", "state"]
 
     await person.says(0, "run order-7: attempt 2 is queued", "retry", "order-7")
     await stage.shows("order-7", phase="Succeeded", attempt=2, within=60)
@@ -161,16 +162,8 @@ async def test_a_waiting_run_is_found_held_continued_cancelled_and_redriven(
 async def test_what_cannot_be_is_one_line_that_says_why(stage: Stage, person: Person) -> None:
     await prepared(stage)
     await stage.run("there")
-    for command in (
-        "describe",
-        "events",
-        "logs",
-        "suspend",
-        "continue",
-        "cancel",
-        "retry",
-        "queue",
-    ):
+    ours = ("describe", "events", "logs", "suspend", "continue", "cancel", "retry", "queue")
+    for command in ours:
         await person.says(1, f"there is no run nix in namespace {stage.namespace}", command, "nix")
     await person.says(1, "not a number", "describe", "253229515461885953")
     await person.says(2, "'A_b' is no name of an AgentRun", "cancel", "A_b")
@@ -180,7 +173,7 @@ async def test_what_cannot_be_is_one_line_that_says_why(stage: Stage, person: Pe
     await person.says(2, "pool: there is no 'gpu'", "run", "walker", "--pool", "gpu")
     await person.says(2, "--input: is not valid JSON", "run", "walker", "-i", '{"a": }')
     await person.says(2, "is not one of Pending", "list", "--phase", "sad")
-    await person.says(2, 'context "nix" does not exist', "list", "--context", "nix")
+    await person.says(2, "context: nix", "list", "--context", "nix")
     await person.says(2, "give one of them", "list", "--context", "nix", "--database-url", "x")
     away = person.folder / "away"
     away.write_text(re.sub(r"https://[\d.]+:\d+", "https://127.0.0.1:1", text_of(person)))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rowlock.client.happenings import RunEvent
-from rowlock.cluster import objects
+from rowlock.cluster import objects, telling
 from rowlock.cluster.kubectl import Kubectl
 from rowlock.cluster.names import keyed_name, prefix, run_name
 from rowlock.cluster.podlogs import log_line, pods
@@ -205,7 +205,7 @@ def test_a_run_without_a_status_is_pending() -> None:
     assert (shape.run, shape.id, shape.phase, shape.agent) == ("x", None, "Pending", "")
     assert objects.waits(bare)
     assert objects.wait_shape(bare).reason == "Pending"
-    assert objects.told(bare, ()).result is None
+    assert telling.told(bare, ()).result is None
 
 
 def test_a_run_shows_what_its_status_says() -> None:
@@ -252,7 +252,7 @@ def test_a_wait_says_why_since_when_and_until_when() -> None:
     ],
 )
 def test_a_result_is_whole_or_its_beginning(result: Any, shown: Any) -> None:
-    assert objects.result(run(result=result)) == shown
+    assert telling.result(run(result=result)) == shown
 
 
 def test_an_event_is_named_by_its_reason_and_numbered_by_its_change() -> None:
@@ -265,7 +265,7 @@ def test_an_event_is_named_by_its_reason_and_numbered_by_its_change() -> None:
         "related": {"kind": "Pod", "name": "b"},
     }
 
-    told = objects.happening(item)
+    told = telling.happening(item)
 
     assert (told.seq, told.kind, told.at) == (12, "taken_over", NOW)
     assert told.data == {

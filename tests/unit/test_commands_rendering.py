@@ -22,9 +22,9 @@ from rowlock.commands.following import event_line
 from rowlock.commands.listing import moment
 from rowlock.commands.output import ago, document, lasted, show, table, until
 from rowlock.commands.progress import Waiting, share
+from rowlock.commands.rows import of_info, used, wait_shape
 from rowlock.commands.screen import steps_table
-from rowlock.commands.shapes import Told, Usage, of_info
-from rowlock.commands.store_side import used, wait_shape
+from rowlock.commands.shapes import Told, Usage
 from rowlock.commands.timeline import timeline
 from rowlock.errors import InvalidRequest
 from rowlock.states import ParkReason, Phase, Place, TimerReason, WaitReason

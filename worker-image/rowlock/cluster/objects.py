@@ -5,21 +5,12 @@ An object may be older than its operator, or written by hand: nothing in it has 
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from rowlock.commands.shapes import (
-    Happening,
-    PoolShape,
-    QuestionShape,
-    RunShape,
-    Told,
-    Usage,
-    WaitShape,
-)
+from rowlock.commands.shapes import PoolShape, RunShape, Usage, WaitShape
 from rowlock.states import ConditionType, Phase, WaitReason
 
 Object = Mapping[str, Any]
@@ -42,6 +33,11 @@ def spec_of(item: Object) -> Object:
 def name_of(item: Object) -> str:
     """Return an object's name."""
     return str(item["metadata"]["name"])
+
+
+def ref(spec: Object, field: str) -> str | None:
+    """Return the name in a reference; None without one."""
+    return (spec.get(field) or {}).get("name")
 
 
 def condition(item: Object, kind: ConditionType) -> Object:
@@ -73,7 +69,7 @@ def run_shape(item: Object) -> RunShape:
         run=name_of(item),
         id=_number(status.get("runID")),
         namespace=metadata.get("namespace"),
-        agent=_ref(spec, "agentRef") or "",
+        agent=ref(spec, "agentRef") or "",
         key=spec.get("concurrencyKey"),
         priority=spec.get("priority") or 0,
         phase=status.get("phase") or Phase.PENDING.value,
@@ -118,7 +114,7 @@ def wait_shape(item: Object, pools: Mapping[str, str] | None = None) -> WaitShap
     return WaitShape(
         run=stands.run,
         namespace=stands.namespace,
-        pool=_ref(spec, "workerPoolRef") or (pools or {}).get(stands.agent),
+        pool=ref(spec, "workerPoolRef") or (pools or {}).get(stands.agent),
         agent=stands.agent,
         key=stands.key,
         priority=stands.priority,
@@ -132,7 +128,7 @@ def wait_shape(item: Object, pools: Mapping[str, str] | None = None) -> WaitShap
 
 def pool_of_agent(agent: Object) -> str | None:
     """Return the pool that an Agent names for its runs."""
-    return _ref(spec_of(agent).get("runDefaults") or {}, "workerPoolRef")
+    return ref(spec_of(agent).get("runDefaults") or {}, "workerPoolRef")
 
 
 def pool_shape(item: Object) -> PoolShape:
@@ -158,126 +154,6 @@ def pool_shape(item: Object) -> PoolShape:
     )
 
 
-def question_shape(item: Object) -> QuestionShape:
-    """Return what an AgentRunApproval asks."""
-    spec = spec_of(item)
-    return QuestionShape(
-        run=_ref(spec, "runRef") or _batch_item(spec),
-        name=name_of(item),
-        step=spec.get("callID") or name_of(item),
-        tool=spec.get("tool") or "",
-        arguments=None,
-        note=spec.get("summary") or "",
-        digest=spec.get("digest") or "",
-        attempt=None,
-        asked_at=moment(item["metadata"].get("creationTimestamp")),
-        expires_at=moment(spec.get("expirationTime")),
-    )
-
-
-def open_question(item: Object) -> bool:
-    """Tell whether an AgentRunApproval waits for its decision."""
-    undecided = not spec_of(item).get("decision")
-    return undecided and status_of(item).get("phase") in (None, "Pending")
-
-
-def shown_question(item: Object) -> list[QuestionShape]:
-    """Return the question that an AgentRun's own status shows."""
-    asks = status_of(item).get("pendingApproval") or {}
-    if not asks:
-        return []
-    name = asks.get("name")
-    return [
-        QuestionShape(
-            run=name_of(item),
-            name=name,
-            step=name or "",
-            tool=asks.get("tool") or "",
-            arguments=None,
-            note="",
-            digest=asks.get("digest") or "",
-            attempt=status_of(item).get("attempt"),
-            asked_at=moment(
-                condition(item, ConditionType.AWAITING_APPROVAL).get("lastTransitionTime")
-            ),
-            expires_at=moment(asks.get("expirationTime")),
-        )
-    ]
-
-
-def told(item: Object, events: Iterable[Happening]) -> Told:
-    """Return all that an AgentRun and its events tell."""
-    value, preview = result(item)
-    return Told(
-        info=run_shape(item),
-        used=used(item),
-        waits=wait_shape(item) if waits(item) else None,
-        questions=shown_question(item),
-        result=value,
-        preview=preview,
-        conditions=[dict(one) for one in status_of(item).get("conditions") or ()],
-        leases=[dict(one) for one in status_of(item).get("history") or ()],
-        events=list(events),
-    )
-
-
-def result(item: Object) -> tuple[Any, str | None]:
-    """Return the result of a run that succeeded, or else the beginning of one that is too large.
-
-    A status holds the first KiB of it.
-    """
-    shown = status_of(item).get("result") or {}
-    preview = shown.get("preview")
-    if preview is None:
-        return None, "" if shown else None
-    if shown.get("sizeBytes", 0) > len(preview.encode()):
-        return None, preview
-    try:
-        return json.loads(preview), None
-    except ValueError:
-        return None, preview
-
-
-def happening(item: Object) -> Happening:
-    """Return what a Kubernetes event tells."""
-    reason = str(item.get("reason") or "")
-    number = item["metadata"]["name"].rpartition(".")[2]
-    data = {
-        "reason": reason,
-        "type": item.get("type"),
-        "note": item.get("message"),
-        "worker": (item.get("related") or {}).get("name"),
-    }
-    return Happening(
-        seq=int(number) if number.isdigit() else 0,
-        kind=_snake(reason.removeprefix("Run")),
-        at=moment(item.get("eventTime") or item.get("lastTimestamp")),
-        data={name: value for name, value in data.items() if value is not None},
-    )
-
-
-def state(item: Object) -> Happening:
-    """Return where an AgentRun stands, as the last line of its events."""
-    status, stands = status_of(item), run_shape(item)
-    data: dict[str, Any] = {
-        "phase": stands.phase,
-        "reason": status.get("reason"),
-        "worker": stands.worker,
-        "takeovers": stands.takeovers,
-    }
-    if stands.finished_at:
-        data |= {"message": stands.message, "outcome": stands.outcome}
-    return Happening(
-        seq=status.get("revision") or 0,
-        kind="state",
-        at=stands.finished_at or moment(condition(item, ConditionType.RUNNING).get(
-            "lastTransitionTime")) or stands.created_at,
-        attempt=stands.attempt,
-        epoch=status.get("leaseEpoch"),
-        data=data,
-    )  # fmt: skip
-
-
 def _message(item: Object) -> str | None:
     failure = status_of(item).get("failure") or {}
     if failure.get("message"):
@@ -294,18 +170,5 @@ def _due(item: Object) -> datetime | None:
     return moment(found[1]) if found and running.get("reason") in set(WaitReason) else None
 
 
-def _ref(spec: Object, field: str) -> str | None:
-    return (spec.get(field) or {}).get("name")
-
-
-def _batch_item(spec: Object) -> str:
-    item = spec.get("batchItemRef") or {}
-    return f"{item.get('batch', '')}/{item.get('item', '')}"
-
-
 def _number(text: object) -> int | None:
     return int(text) if isinstance(text, str) and text.isdigit() else None
-
-
-def _snake(reason: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", reason).lower()

@@ -61,6 +61,8 @@ async def recorded(kubectl: Kubectl, run: str) -> AsyncIterator[LogLine]:
         It is not there, or we may not read the Pods' logs.
     """
     item = await read(kubectl, run)
+    if not pods(item):
+        yield LogLine(None, "info", "rowlock", "no worker has held this run yet")
     for pod in pods(item):
         async for line in _of_pod(kubectl, pod, run_shape(item).id, "logs", pod):
             yield line

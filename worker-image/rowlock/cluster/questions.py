@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from rowlock.cluster import objects
 from rowlock.cluster.kubectl import Kubectl
 from rowlock.cluster.names import APPROVALS
+from rowlock.cluster.objects import Object, moment, name_of, ref, spec_of, status_of
 from rowlock.cluster.wishes import read
 from rowlock.commands.shapes import Answered, QuestionShape
 from rowlock.commands.sides import Answer
@@ -25,7 +25,7 @@ async def open_questions(kubectl: Kubectl, run: str | None) -> list[QuestionShap
         We may not read them, or this cluster knows no AgentRunApproval.
     """
     found = await kubectl.read(APPROVALS)
-    asked = [objects.question_shape(it) for it in found["items"] if objects.open_question(it)]
+    asked = [question_shape(it) for it in found["items"] if open_question(it)]
     fits = [one for one in asked if run in (None, one.run)]
     return sorted(fits, key=lambda one: (str(one.asked_at), str(one.name)))
 
@@ -82,3 +82,31 @@ def decision(asked: QuestionShape, answer: Answer) -> dict[str, object]:
     if answer.reason:
         decided["reason"] = answer.reason.encode()[:_LONGEST_REASON].decode(errors="ignore")
     return {"spec": {"decision": decided}}
+
+
+def question_shape(item: Object) -> QuestionShape:
+    """Return what an AgentRunApproval asks."""
+    spec = spec_of(item)
+    return QuestionShape(
+        run=ref(spec, "runRef") or _batch_item(spec),
+        name=name_of(item),
+        step=spec.get("callID") or name_of(item),
+        tool=spec.get("tool") or "",
+        arguments=None,
+        note=spec.get("summary") or "",
+        digest=spec.get("digest") or "",
+        attempt=None,
+        asked_at=moment(item["metadata"].get("creationTimestamp")),
+        expires_at=moment(spec.get("expirationTime")),
+    )
+
+
+def open_question(item: Object) -> bool:
+    """Tell whether an AgentRunApproval waits for its decision."""
+    undecided = not spec_of(item).get("decision")
+    return undecided and status_of(item).get("phase") in (None, "Pending")
+
+
+def _batch_item(spec: Object) -> str:
+    item = spec.get("batchItemRef") or {}
+    return f"{item.get('batch', '')}/{item.get('item', '')}"

@@ -38,8 +38,10 @@ _UNKNOWN_KIND: Final = re.compile(
 )
 _STRANGER: Final = re.compile(r"\(Unauthorized\)|must be logged in|provide credentials")
 _CONFIGURED: Final = re.compile(
-    r"context .* does not exist|^error: stat |error loading config|no configuration has been"
-    r"|cluster .* does not exist|invalid configuration|unable to read client"
+    r"(?:context|cluster) .* does not exist|context was not found|error in configuration"
+    r"|^error: stat |error loading config|no configuration has been|invalid configuration"
+    r"|unable to read client",
+    re.IGNORECASE,
 )
 _PREFIX: Final = re.compile(r"^(?:error|Error from server(?: \(\w+\))?): ")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rowlock.client.happenings import RunEvent
-from rowlock.cluster import objects, podlogs, wishes
+from rowlock.cluster import objects, podlogs, telling, wishes
 from rowlock.cluster.kubectl import Kubectl
 from rowlock.cluster.names import AGENT_RUNS, AGENTS, WORKER_POOLS, run_name
 from rowlock.cluster.questions import answer_to, open_questions
@@ -61,7 +61,7 @@ class ClusterSide:
                 before = item
                 if finished(item):
                     break
-        return objects.told(before or {}, ())
+        return telling.told(before or {}, ())
 
     async def runs(self, wanted: Wanted) -> list[RunShape]:
         """Return AgentRuns, the newest first."""
@@ -84,7 +84,7 @@ class ClusterSide:
     async def tell(self, run: Name) -> Told:
         """Return what an AgentRun and its events tell."""
         item = await wishes.read(self.kubectl, str(run))
-        return objects.told(item, await self._events(item))
+        return telling.told(item, await self._events(item))
 
     async def queue(self, run: Name | None, pool: str | None, limit: int) -> list[WaitShape]:
         """Return the AgentRuns that wait, or why this one does."""
@@ -118,7 +118,9 @@ class ClusterSide:
                     if event.seq > after and (event.seq, event.kind) not in told:
                         told.add((event.seq, event.kind))
                         yield event
-        yield objects.state(item)
+        # `--after` takes the number of any line: this one stands behind all events.
+        last = max((seq for seq, _ in told), default=after)
+        yield replace(telling.state(item), seq=last)
 
     async def said(self, run: Name, *, follow: bool) -> AsyncIterator[LogLine]:
         """Yield what the Pods of its workers have logged about it."""
@@ -190,7 +192,7 @@ class ClusterSide:
         until = loop.time() + _LATE_SECONDS
         while True:
             found = await self.kubectl.read("events", f"--field-selector={fields}")
-            events = [objects.happening(one) for one in found["items"]]
+            events = [telling.happening(one) for one in found["items"]]
             events.sort(key=lambda one: one.seq)
             ended = bool(events) and events[-1].kind in _LAST_EVENTS
             if not complete or ended or loop.time() > until:

@@ -11,7 +11,8 @@ from typing import Any, Final
 from rowlock.client.happenings import RunEvent
 from rowlock.cluster.kubectl import Kubectl
 from rowlock.cluster.names import AGENT_RUNS
-from rowlock.cluster.objects import Object, holds, moment, run_shape, state, status_of
+from rowlock.cluster.objects import Object, holds, moment, run_shape, status_of
+from rowlock.cluster.telling import state
 from rowlock.errors import ClusterUnavailable, NotInCluster, UnknownRun
 from rowlock.states import ConditionType
 

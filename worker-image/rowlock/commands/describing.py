@@ -62,7 +62,7 @@ def describe(flags: Flags, run: Run, output: Output = "text") -> None:
     elif output == "name":
         write(str(told.info.run))
     else:
-        write(document(_document(told), output))
+        write(document(document_of(told), output))
 
 
 def _show(told: Told) -> None:
@@ -181,7 +181,8 @@ def _questions(found: Iterable[QuestionShape]) -> Iterable[str]:
         yield f"? {one.tool}{arguments}{note}: rowlock approve {one.run} {one.step}"
 
 
-def _document(told: Told) -> dict[str, Any]:
+def document_of(told: Told) -> dict[str, Any]:
+    """Return all that there is to tell for a program."""
     shown = plain(told.info) | verdict.document(told.info, told.result) | plain(told.used)
     shown["preview"] = told.preview
     shown["waits"] = None

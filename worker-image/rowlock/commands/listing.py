@@ -181,7 +181,7 @@ def _lines(found: Sequence[WaitShape]) -> None:
     now = datetime.now(UTC)
     for one in found:
         made.add_row(
-            cell(_full_name(one.namespace, one.pool or "")),
+            cell(_full_name(one.namespace, one.pool) if one.pool else ""),
             cell(one.reason),
             cell(one.place),
             cell(one.run),

@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Any
 
 from rowlock.commands.timeline import Line
-from rowlock.store.reading import RunInfo
 
 #: What commands take as RUN: the number in the database, or the AgentRun's name.
 Name = int | str
@@ -27,12 +26,38 @@ class RunShape:
         What commands take.
     id
         Its number in the database; None before the operator has written it there.
+    namespace
+        Of its agent.
+    agent
+        Its agent's name.
     key
         Its concurrency key.
+    priority
+        Higher goes first.
+    phase
+        Where it stands, in one word.
+    attempt
+        Number of the attempt that is under way or that ended it.
+    takeovers
+        How often a worker was lost under it.
     worker
         Who holds it, or held it last.
+    created_at
+        When it was accepted; through the cluster when its AgentRun was created.
+    started_at
+        When a worker first claimed it.
+    due_at
+        When it goes on, for one that waits for a time.
+    finished_at
+        When it ended.
     reason, message
         Why it failed or was cancelled, what is degraded; through the cluster why it waits, too.
+    outcome
+        `ok` or `degraded`, for one that succeeded.
+    tokens_in, tokens_out
+        That models have read and written, as far as its end tells.
+    cost_micro
+        In millionths of a US dollar.
     """
 
     run: Name
@@ -63,6 +88,22 @@ class WaitShape:
 
     Parameters
     ----------
+    run
+        What commands take.
+    namespace
+        Of its pool.
+    pool
+        Whose workers it waits for; None where only the operator knows.
+    agent
+        Its agent's name.
+    key
+        Its concurrency key.
+    priority
+        Higher goes first.
+    attempt
+        Number of the attempt that waits.
+    reason
+        A word of the table of waits, or Pending before the operator has seen it.
     place
         In line, 1 for the next; None where it waits in no line, or nobody counted.
     since
@@ -90,18 +131,26 @@ class PoolShape:
 
     Parameters
     ----------
-    workers, slots
-        That are there, and what they have room for.
+    namespace, name
+        Of the pool.
+    workers
+        That are there.
     desired
-        Workers that there should be.
+        Workers that there should be; through the cluster.
+    slots
+        Runs that its workers have room for.
+    running
+        Runs that they hold.
     claimable
         Runs that a worker could claim now.
     quarantined
         Of those, runs that take a process of their own.
     waiting
         Runs that wait for something else.
+    oldest_ready_at
+        Since when the oldest of the claimable runs has waited.
     available
-        Reason of the condition Available, where it is not True.
+        Reason of the condition Available, where it is not True; through the cluster.
     """
 
     namespace: str
@@ -123,12 +172,26 @@ class QuestionShape:
 
     Parameters
     ----------
+    run
+        What commands take.
     name
-        Of the AgentRunApproval.
+        Of the AgentRunApproval; through the cluster.
     step
         What `approve` and `deny` take as STEP.
+    tool
+        That would be called.
     arguments
         What the tool would be called with; through the cluster None, and `note` describes it.
+    note
+        What the tool says about it.
+    digest
+        Of tool and arguments: an answer holds for no others.
+    attempt
+        Of the run.
+    asked_at
+        Since when it waits.
+    expires_at
+        When it counts as denied; None for never.
     """
 
     run: Name
@@ -167,7 +230,20 @@ class Happening:
     seq
         Its number; `events --after` goes on behind it.
     kind
-        As `rowlock.RunEvent` has it; through the cluster the reason of a Kubernetes event.
+        As `rowlock.RunEvent` has it; through the cluster the reason of a Kubernetes event, such
+        as taken_over for RunTakenOver. The last one is `state`: where the run stands.
+    at
+        When.
+    attempt
+        Of the run.
+    epoch
+        How many leases the run has had.
+    step
+        That it is about.
+    tries
+        Of the step.
+    duration_ms
+        Of the step.
     data
         What it says; None where that is over 64 KiB.
     """
@@ -189,8 +265,14 @@ class LogLine:
 
     Parameters
     ----------
+    at
+        When.
+    level
+        debug, info, warning, error or critical.
     source
         The logger of a worker's line; of what the database keeps the kind of event.
+    message
+        What it says.
     worker
         Whose line it is.
     data
@@ -239,6 +321,8 @@ class Answered:
 
     Parameters
     ----------
+    run
+        What commands take.
     asked
         The command.
     done
@@ -262,34 +346,18 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A run that was started, or was there before."""
+    """A run that was started, or was there before.
+
+    Parameters
+    ----------
+    run
+        What commands take.
+    agent
+        As it was typed.
+    created
+        False for one that was there before, by its idempotency key.
+    """
 
     run: Name
     agent: str
     created: bool
-
-
-def of_info(info: RunInfo, *, namespace: str | None = None) -> RunShape:
-    """Return how a run of the database stands."""
-    return RunShape(
-        run=info.id,
-        id=info.id,
-        namespace=namespace,
-        agent=info.agent,
-        key=info.key,
-        priority=info.priority,
-        phase=info.phase.value,
-        attempt=info.attempt,
-        takeovers=info.takeovers,
-        worker=info.worker,
-        created_at=info.created_at,
-        started_at=info.started_at,
-        due_at=info.due_at,
-        finished_at=info.finished_at,
-        reason=info.reason,
-        message=info.message,
-        outcome=info.outcome,
-        tokens_in=info.tokens_in,
-        tokens_out=info.tokens_out,
-        cost_micro=info.cost_micro,
-    )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -13,6 +13,7 @@ from rowlock.client import wishes
 from rowlock.client.client import Client
 from rowlock.client.happenings import RunEvent, recorded
 from rowlock.client.wishes import PendingApproval
+from rowlock.commands.rows import of_info, pool_shape, question_shape, used, wait_shape
 from rowlock.commands.saying import said_by
 from rowlock.commands.shapes import (
     Answered,
@@ -24,9 +25,7 @@ from rowlock.commands.shapes import (
     RunShape,
     Started,
     Told,
-    Usage,
     WaitShape,
-    of_info,
 )
 from rowlock.commands.sides import Answer, Starting, Wanted, phase_named
 from rowlock.commands.timeline import timeline
@@ -38,9 +37,8 @@ from rowlock.store.bodies import unpack
 from rowlock.store.connection import Connection
 from rowlock.store.lines import Waiting
 from rowlock.store.reading import RunInfo
-from rowlock.store.types import PoolDemand, RunId
+from rowlock.store.types import RunId
 from rowlock.terminal import with_store
-from rowlock.waiting import wait_reason
 
 T = TypeVar("T")
 
@@ -128,7 +126,7 @@ class StoreSide:
     async def pools(self) -> list[PoolShape]:
         """Return what pools have to do."""
         found = await self._ask(changes.pool_demand)
-        return [_pool_shape(it) for it in found if self.pools_of in (None, it.namespace)]
+        return [pool_shape(it) for it in found if self.pools_of in (None, it.namespace)]
 
     async def happenings(self, run: Name, *, after: int, follow: bool) -> AsyncIterator[Happening]:
         """Yield rows of history, and where the run stands."""
@@ -175,7 +173,7 @@ class StoreSide:
         """Return the open questions."""
         only = None if run is None else RunId(int(run))
         found = await self._ask(lambda conn: wishes.pending(conn, only))
-        return [_question_shape(one) for one in found]
+        return [question_shape(one) for one in found]
 
     async def answer(self, run: Name, answer: Answer) -> Answered:
         """Answer a question."""
@@ -212,37 +210,6 @@ class StoreSide:
                 yield event
 
 
-def used(info: RunInfo, happenings: Iterable[RunEvent]) -> Usage:
-    """Return what a run has used: as its end says, or by now as its steps do."""
-    if info.finished_at is not None:
-        return Usage(info.tokens_in, info.tokens_out, info.cost_micro)
-    counts = [event.data["usage"] for event in happenings if event.data and "usage" in event.data]
-    return Usage(*(sum(one) for one in zip(*counts, strict=True)))
-
-
-def wait_shape(one: Waiting) -> WaitShape:
-    """Return why a run waits."""
-    reason = wait_reason(
-        one.place,
-        parked_for=one.parked_for,
-        timer_reason=one.timer_reason,
-        quarantined=one.quarantined,
-    )
-    return WaitShape(
-        run=one.run_id,
-        namespace=one.namespace,
-        pool=one.pool,
-        agent=one.agent,
-        key=one.key,
-        priority=one.priority,
-        attempt=one.attempt,
-        reason=reason.value,
-        place=one.nth,
-        since=one.since,
-        due_at=one.due_at,
-    )
-
-
 async def _told(conn: Connection, run_id: RunId) -> Told:
     found = await reading.infos(conn, [run_id], namespace=None)
     if not found:
@@ -254,7 +221,7 @@ async def _told(conn: Connection, run_id: RunId) -> Told:
         info=of_info(info),
         used=used(info, events),
         waits=wait_shape(waiting) if waiting else None,
-        questions=[_question_shape(one) for one in await wishes.pending(conn, run_id)],
+        questions=[question_shape(one) for one in await wishes.pending(conn, run_id)],
         result=await _result(conn, info),
         timeline=timeline(events),
     )
@@ -277,24 +244,3 @@ async def _place(conn: Connection, run_id: RunId) -> Waiting:
     if not stands.there:
         raise WishRefused(f"there is no run {run_id}")
     raise WishRefused(f"run {run_id} {'runs' if stands.live else 'has ended'}: it waits nowhere")
-
-
-def _pool_shape(one: PoolDemand) -> PoolShape:
-    return PoolShape(
-        namespace=one.namespace,
-        name=one.name,
-        workers=one.workers,
-        desired=None,
-        slots=one.slots,
-        running=one.running,
-        claimable=one.claimable,
-        quarantined=one.quarantined,
-        waiting=one.waiting,
-        oldest_ready_at=one.oldest_ready_at,
-        available=None,
-    )
-
-
-def _question_shape(one: PendingApproval) -> QuestionShape:
-    shown = asdict(one)
-    return QuestionShape(run=shown.pop("run_id"), name=None, **shown)

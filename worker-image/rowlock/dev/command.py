@@ -16,8 +16,8 @@ from rich.console import Console
 
 from rowlock import logs
 from rowlock.commands import verdict
+from rowlock.commands.rows import of_info
 from rowlock.commands.screen import Screen
-from rowlock.commands.shapes import of_info
 from rowlock.commands.timeline import Line, timeline
 from rowlock.dev.database import trial_database
 from rowlock.dev.reload import own_command, run_again_and_again
