@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -156,21 +157,30 @@ def _invoked(words: list[str], environment: dict[str, str]) -> subprocess.Comple
     return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
 
 
-def kubeconfig_of(stage: Stage, account: str, *rules: str) -> Path:
-    """Return the kubeconfig of a new service account with these rights in the namespace.
+PAGE = ROOT / "docs" / "how-to" / "use-kubectl-rowlock.md"
+
+
+def documented_roles() -> dict[str, str]:
+    """Return the Roles of the how-to page, by their names."""
+    [block] = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return {yaml.safe_load(text)["metadata"]["name"]: text for text in block.split("---\n")}
+
+
+def kubeconfig_of(stage: Stage, account: str, *roles: str) -> Path:
+    """Return the kubeconfig of a new service account with these Roles in the namespace.
 
     Parameters
     ----------
-    rules
-        Each as `verbs resources`, both with commas.
+    roles
+        Names of those that the how-to page documents.
     """
     stage.kubectl("create", "serviceaccount", account)
-    for number, rule in enumerate(rules):
-        verbs, resources = rule.split()
-        name = f"{account}-{number}"
-        stage.kubectl("create", "role", name, f"--verb={verbs}", f"--resource={resources}")
-        subject = f"--serviceaccount={stage.namespace}:{account}"
-        stage.kubectl("create", "rolebinding", name, f"--role={name}", subject)
+    subject = f"--serviceaccount={stage.namespace}:{account}"
+    for role in roles:
+        stage.cluster.kubectl(
+            "-n", stage.namespace, "apply", "-f", "-", input=documented_roles()[role]
+        )
+        stage.kubectl("create", "rolebinding", f"{account}-{role}", f"--role={role}", subject)
     config = yaml.safe_load(stage.cluster.kubeconfig.read_text())
     token = stage.kubectl("create", "token", account).strip()
     config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]

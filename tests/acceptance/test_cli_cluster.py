@@ -178,7 +178,9 @@ async def test_what_cannot_be_is_one_line_that_says_why(stage: Stage, person: Pe
     away = person.folder / "away"
     away.write_text(re.sub(r"https://[\d.]+:\d+", "https://127.0.0.1:1", text_of(person)))
     await person.says(1, "the cluster is out of reach", "list", KUBECONFIG=str(away))
-    await person.says(2, "kubectl is not on the PATH", "list", PATH=str(person.folder))
+    await person.says(2, "kubectl is not on the PATH", "list", PATH=str(person.folder / "none"))
+    (person.folder / "kubectl").mkdir(exist_ok=True)
+    await person.says(2, "kubectl cannot be run: Permission", "list", PATH=str(person.folder))
     await person.says(2, "doctor examines the database", "doctor")
 
 
@@ -187,22 +189,52 @@ def text_of(person: Person) -> str:
     return person.kubeconfig.read_text()
 
 
-async def test_who_may_only_look_is_told_what_she_may_not(stage: Stage, person: Person) -> None:
+async def test_the_documented_rights_are_enough_and_others_are_named(
+    stage: Stage, person: Person
+) -> None:
     await prepared(stage)
     await stage.run("there")
-    resources = ",".join(f"{kind}.rowlock.dev" for kind in ("agentruns", "agents", "workerpools"))
-    person.kubeconfig = kubeconfig_of(
-        stage, "viewer", f"get,list,watch {resources}", "get,list,watch events"
-    )
+    person.kubeconfig = kubeconfig_of(stage, "viewer", "rowlock-viewer")
     assert [it["run"] for it in await person.reads("list")] == ["there"]
-    assert (await person.reads("describe", "there"))["phase"] == "Pending"
+    for command in ("pools", "queue", "logs", "events"):
+        assert (await person.types(command, *["there"] * (command != "pools"))).returncode == 0
     who = f"you (system:serviceaccount:{stage.namespace}:viewer) may not"
     for command in ("suspend", "cancel"):
         await person.says(1, f"{who} patch agentruns in namespace", command, "there")
     await person.says(1, f"{who} create agentruns in namespace", "run", "walker")
+
+    stage.kubectl("patch", "role", "rowlock-viewer", "--type=json", "-p", WITHOUT_EVENTS)
+    assert (await person.reads("describe", "there"))["events"] is None
+    await person.says(1, f"{who} list events in namespace", "events", "there")
+
+    person.kubeconfig = kubeconfig_of(stage, "editor", "rowlock-viewer", "rowlock-editor")
+    stage.patch("agentrun", "there", desiredState="Suspend")
+    assert (await person.reads("continue", "there"))["run"] == "there"
+    assert (await person.reads("run", "walker", "--name", "more"))["created"]
     person.kubeconfig = kubeconfig_of(stage, "nobody")
     for command in (("list",), ("pools",), ("describe", "there"), ("queue",)):
         await person.says(1, "nobody) may not ", *command)
+
+
+WITHOUT_EVENTS = '[{"op": "remove", "path": "/rules/1"}]'
+
+
+async def test_who_waits_is_told_of_a_deletion_and_of_an_interrupt(
+    stage: Stage, person: Person
+) -> None:
+    await prepared(stage)
+    waits = [person.begins("run", "walker", "--name", f"run-{n}", "--follow") for n in range(2)]
+    for one in waits:
+        await one.tells("Pending: not taken in yet")
+
+    stage.kubectl("delete", "agentrun", "run-0")
+    waits[1].process.send_signal(signal.SIGINT)
+
+    assert [await one.ends() for one in waits] == [1, 130]
+    assert waits[0].err.splitlines()[-1] == (
+        "rowlock: run: AgentRun run-0 was deleted, and is cancelled"
+    )
+    assert waits[1].err.splitlines()[-1] == "run run-1 goes on: rowlock describe run-1"
 
 
 async def test_kubectl_runs_it_as_a_plugin(stage: Stage, person: Person) -> None:

@@ -79,10 +79,14 @@ async def test_logs_are_those_of_the_run_and_of_each_pod_that_held_it(
         ["info", "progress:"], ["warning", "taken_over:"], ["info", "state:"],
     ]  # fmt: skip
 
-    rules = ("get,list,watch agentruns.rowlock.dev",)
-    person.kubeconfig = kubeconfig_of(stage, "viewer", *rules)
+    person.kubeconfig = kubeconfig_of(stage, "viewer", "rowlock-viewer")
+    assert "gate two is passed" in (await person.types("logs", "order-7")).stdout
+    stage.kubectl("patch", "role", "rowlock-viewer", "--type=json", "-p", WITHOUT_PODS)
     await person.says(1, "viewer) may not get pods", "logs", "order-7")
     await person.says(1, "viewer) may not get pods", "logs", "order-7", "-f")
+
+
+WITHOUT_PODS = '[{"op": "remove", "path": "/rules/2"}]'
 
 
 async def fenced(stage: Stage) -> None:

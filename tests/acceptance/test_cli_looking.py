@@ -68,8 +68,10 @@ async def test_a_run_that_never_was_is_one_line(bench: Bench) -> None:
     for command in ("describe", "events", "queue"):
         await says(bench, 1, f"there is no run {1 << 60}", command, 1 << 60)
     await says(bench, 1, f"there is no run {1 << 60}", "events", "--follow", 1 << 60)
-    assert (await rowlock(bench, "describe", "x")).returncode == 2
-    assert (await rowlock(bench, "describe", 1 << 70)).returncode == 2
+    await says(
+        bench, 2, "RUN: 'order-7' is no number of a run, as 2531771558", "describe", "order-7"
+    )
+    await says(bench, 2, "is no number of a run", "describe", 1 << 70)
 
 
 async def test_a_lost_worker_is_told_with_its_takeover(bench: Bench) -> None:

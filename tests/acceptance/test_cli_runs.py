@@ -206,6 +206,17 @@ async def test_after_an_interrupt_the_run_goes_on(bench: Bench, command: Any) ->
     assert (await bench.final(run))["status"] == 1
 
 
+async def test_who_waits_no_longer_than_so_is_told_that_the_run_goes_on(bench: Bench) -> None:
+    done = await rowlock(bench, "run", WALKER, "-i", task(bench), "--timeout", "0.3")
+
+    run = await bench.sql.fetchval("SELECT run_id FROM rowlock.run")
+    assert (done.returncode, done.stdout) == (124, "")
+    assert done.stderr.splitlines()[-1] == (
+        f"run {run} has not ended within 0.3 s, and goes on: rowlock describe {run}"
+    )
+    assert await bench.sql.fetchval("SELECT count(*) FROM rowlock.run_live") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

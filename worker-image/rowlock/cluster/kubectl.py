@@ -132,6 +132,8 @@ class Kubectl:
             raise ConfigurationError(
                 "kubectl is not on the PATH: it is what speaks to the cluster"
             ) from None
+        except OSError as error:
+            raise ConfigurationError(f"kubectl cannot be run: {error.strerror}") from error
 
 
 async def _end(process: Process) -> None:

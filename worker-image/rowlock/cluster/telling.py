@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from rowlock.cluster.objects import (
@@ -22,8 +21,8 @@ from rowlock.commands.shapes import Happening, QuestionShape, Told
 from rowlock.states import ConditionType
 
 
-def told(item: Object, events: Iterable[Happening]) -> Told:
-    """Return all that an AgentRun and its events tell."""
+def told(item: Object, events: list[Happening] | None) -> Told:
+    """Return all that an AgentRun and its events tell; None for events that we may not read."""
     value, preview = result(item)
     return Told(
         info=run_shape(item),
@@ -34,7 +33,7 @@ def told(item: Object, events: Iterable[Happening]) -> Told:
         preview=preview,
         conditions=[dict(one) for one in status_of(item).get("conditions") or ()],
         leases=[dict(one) for one in status_of(item).get("history") or ()],
-        events=list(events),
+        events=events,
     )
 
 

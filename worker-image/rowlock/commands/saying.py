@@ -56,7 +56,7 @@ def _done(event: RunEvent) -> str:
     if not (event.step or "").startswith("model:"):
         return ""
     answer = held.get("result")
-    return str(answer.get("text") or "") if isinstance(answer, dict) else ""
+    return str(answer.get("content") or "") if isinstance(answer, dict) else ""
 
 
 def _failed(event: RunEvent) -> str:
