@@ -16,7 +16,7 @@ from rowlock.cluster.names import AGENT_RUNS
 from rowlock.cluster.objects import Object, holds, spec_of, status_of
 from rowlock.cluster.watching import finished, states, unknown
 from rowlock.commands.shapes import Answered
-from rowlock.errors import ClusterRefuses, ClusterUnavailable, NotInCluster, WishRefused
+from rowlock.errors import ClusterError, ClusterRefuses, NotInCluster, WishRefused
 from rowlock.states import ConditionType, Phase
 
 _LONGEST_REASON: Final = 256
@@ -58,7 +58,7 @@ async def continue_(kubectl: Kubectl, run: str) -> Answered:
         raise WishRefused(f"run {run} is not suspended{where}")
     await _change(kubectl, run, {"desiredState": "Run", "desiredStateReason": None})
     end = await _until(kubectl, run, lambda it: not _held(it))
-    done = not _held(end)
+    done = bool(end) and not _held(end)
     said = "continues" if done else "asked: the operator has not let it go yet"
     return Answered(run, "continue", done, said)
 
@@ -126,9 +126,12 @@ async def _change(kubectl: Kubectl, run: str, wish: Object) -> None:
 
 
 async def _until(kubectl: Kubectl, run: str, so: Callable[[Object], bool]) -> Object:
-    """Return the run's object as soon as it is so and the wish is answered, or patience ends."""
+    """Return the run's object as soon as it is so, or as it is when patience ends.
+
+    The wish is made by now, so that no error of looking may say otherwise.
+    """
     item: dict[str, Any] = {}
-    with contextlib.suppress(TimeoutError, ClusterUnavailable):
+    with contextlib.suppress(TimeoutError, ClusterError):
         async with (
             asyncio.timeout(PATIENCE_SECONDS),
             contextlib.aclosing(states(kubectl, run)) as found,  # type: ignore[type-var]

@@ -107,7 +107,7 @@ class StoreSide:
                 since=wanted.since,
                 limit=wanted.limit,
             )
-        return [of_info(info, namespace=self.namespace) for info in found]
+        return [of_info(info, namespace=self.namespace or None) for info in found]
 
     async def tell(self, run: Name) -> Told:
         """Return all that there is to tell of a run."""
