@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from rowlock.commands.shapes import PoolShape, RunShape, Usage, WaitShape
@@ -17,6 +17,7 @@ Object = Mapping[str, Any]
 
 #: Reasons that say no more than the phase.
 _PLAIN: Final = {"Completed", "LeaseHeld"}
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
 _DUE: Final = re.compile(r"not before (\S+)$")
 
 
@@ -76,7 +77,7 @@ def run_shape(item: Object) -> RunShape:
         attempt=status.get("attempt") or 0,
         takeovers=status.get("takeovers") or 0,
         worker=status.get("worker"),
-        created_at=moment(metadata.get("creationTimestamp")) or datetime.min,
+        created_at=moment(metadata.get("creationTimestamp")) or _NEVER,
         started_at=moment(status.get("startTime")),
         due_at=_due(item),
         finished_at=moment(status.get("completionTime")),

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
+from itertools import chain, groupby, islice
 from typing import Any, Final
 
 from rowlock.client.happenings import RunEvent
@@ -96,15 +97,9 @@ class ClusterSide:
         pools = await self._pools_of_agents()
         found = [objects.wait_shape(it, pools) for it in await self._found({}) if objects.waits(it)]
         fits = [one for one in found if pool in (None, one.pool)]
-        fits.sort(key=lambda it: (it.pool or "", it.reason, -it.priority, it.since))
-        taken: dict[tuple[str | None, str], int] = {}
-        shown = []
-        for one in fits:
-            line = (one.pool, one.reason)
-            taken[line] = taken.get(line, 0) + 1
-            if taken[line] <= limit:
-                shown.append(one)
-        return shown
+        fits.sort(key=lambda it: (*_line(it), -it.priority, it.since))
+        fronts = (islice(line, limit) for _, line in groupby(fits, key=_line))
+        return list(chain.from_iterable(fronts))
 
     async def pools(self) -> list[PoolShape]:
         """Return the WorkerPools."""
@@ -213,3 +208,8 @@ class ClusterSide:
                 yield one
                 if finished(one):
                     return
+
+
+def _line(one: WaitShape) -> tuple[str, str]:
+    """Return the line that a run waits in."""
+    return (one.pool or "", one.reason)
