@@ -49,7 +49,7 @@ from rowlock_operator.kube.resources import (
 T = TypeVar("T")
 
 ROOT = Path(__file__).parent.parent
-WITHIN = 30.0
+WITHIN = 60.0
 CONDITIONS = {
     "Accepted",
     "Running",
