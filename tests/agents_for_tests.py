@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from rowlock import NotStarted, Run, agent
 from rowlock.agents.protocol import Journal, Result
+from rowlock.errors import ModelUnavailable
 from rowlock.states import EventKind
 
 
@@ -188,6 +189,16 @@ async def flaky(run: Run, task: Task) -> str:
         raise NotStarted("not today")
 
     return await run.step("flaky", effect, retries=100)
+
+
+@agent(name="refused")
+async def refused(run: Run, _task: Task) -> str:
+    """Ask a model that has too much to do, for ever."""
+
+    async def ask() -> str:
+        raise ModelUnavailable("429", retry_after=0.1)
+
+    return await run.step("ask", ask, retries=100)
 
 
 @agent(name="snooper")

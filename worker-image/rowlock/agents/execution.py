@@ -22,6 +22,7 @@ from rowlock.agents.blocking import Crossing
 from rowlock.agents.budget import Spending, difference
 from rowlock.agents.context import CURRENT, Call
 from rowlock.agents.crossing import error_of
+from rowlock.agents.pressure import PRESSURE
 from rowlock.agents.problems import describe_error
 from rowlock.agents.protocol import Journal, Seat
 from rowlock.agents.record import Decision, OutcomeUnknown, Record, encode
@@ -97,8 +98,10 @@ class Execution(Generic[T]):
                 else:
                     body, result = await self._call_in(seat, crossing)
             except (Exception, SystemExit) as error:
+                PRESSURE.tried(error)
                 await self._after(error)
                 continue
+            PRESSURE.tried()
             await self._succeed(body, seconds=self._clock.monotonic() - started)
             return result
 

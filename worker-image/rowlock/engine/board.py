@@ -20,9 +20,11 @@ import time
 from typing import Self
 
 #: Cells written by the loop.
-TICK, RUN, LAG_US, RUNNING, SLOTS, DRAINING = range(6)
+TICK, RUN, LAG_US, RUNNING, SLOTS, DRAINING, TRIES, REFUSED = range(8)
 #: Cell written by the supervisor: CLOCK_MONOTONIC, in ns, at the send of the last accepted beat.
 BEAT_NS = 8
+#: One more cell written by the loop.
+COMMIT_MS = 9
 
 #: First cell of the executors' process groups; 0 where there is none.
 _GROUPS = 16

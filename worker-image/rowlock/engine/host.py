@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
+from rowlock.agents.pressure import PRESSURE
 from rowlock.agents.protocol import Agent
 from rowlock.clock import Clock, SystemClock
 from rowlock.engine.backoff import backoff_seconds
 from rowlock.engine.blocked import BlockWatch
-from rowlock.engine.board import DRAINING, Board, Groups
+from rowlock.engine.board import COMMIT_MS, DRAINING, REFUSED, TRIES, Board, Groups
 from rowlock.engine.claimer import Claimer
 from rowlock.engine.executors import Executors
 from rowlock.engine.frames import Setup
@@ -103,6 +105,7 @@ class Host:
         self._runner = Runner(self._surroundings(rehearsal), slots=boot.slots)
         self._probation = Probation()
         self._capped: frozenset[AgentId] = frozenset()
+        self._commits: deque[float] = deque([0.0] * 10, maxlen=10)
         self._claimer: Claimer | None = None
         self._claiming: asyncio.Task[None]
 
@@ -288,9 +291,17 @@ class Host:
         until = self._clock.monotonic() + seconds
         await self._until(lambda: done() or self._clock.monotonic() > until)
 
+    def _show_pressure(self, commit_seconds: float) -> None:
+        """Show the beats how hard models and PostgreSQL press; half of the last seconds decide."""
+        cells, commits = self._board.cells, self._commits
+        commits.append(commit_seconds)
+        cells[TRIES], cells[REFUSED] = PRESSURE.read(self._clock.monotonic())
+        cells[COMMIT_MS] = int(sorted(commits)[len(commits) // 2] * 1000)
+
     def report(self) -> Report:
         """Return what was counted since the last report, and how things stand."""
         writer = self._writer.state()
+        self._show_pressure(max(writer.slowest_batch, writer.oldest_wait))
         return Report(
             counters=self._tally.take(),
             gauges=[

@@ -363,13 +363,27 @@ class NewWorker:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What a supervisor says of one of its processes."""
+    """What a supervisor says of one of its processes.
+
+    Parameters
+    ----------
+    tries, refused
+        Tries of steps in the last half minute, and those that were told to come again later.
+    commit_ms
+        How long a batch of history takes of late.
+    cpu_percent
+        How full the CPU of the whole worker is; 0 where nobody knows.
+    """
 
     worker_id: WorkerId
     slots: int
     running: int
     lag_ms: int
     draining: bool
+    tries: int = 0
+    refused: int = 0
+    commit_ms: int = 0
+    cpu_percent: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,17 @@ from rowlock.store.types import Beat, Fenced, NewWorker, Reaped, RunId, Wish, Wo
 _NEW: Final = attrgetter(
     "pool_id", "instance", "name", "pod_uid", "node", "pid", "build", "lease_seconds", "quarantine"
 )
-_BEAT: Final = attrgetter("worker_id", "slots", "running", "lag_ms", "draining")
+_BEAT: Final = attrgetter(
+    "worker_id",
+    "slots",
+    "running",
+    "lag_ms",
+    "draining",
+    "tries",
+    "refused",
+    "commit_ms",
+    "cpu_percent",
+)
 #: Fewer pods than this may all be dead at once without a doubt about the database or the network.
 _FEWEST_FOR_MASS: Final = 5
 

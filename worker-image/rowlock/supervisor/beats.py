@@ -7,7 +7,7 @@ and no full writer delays a beat.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rowlock import metrics
 from rowlock.clock import Clock
@@ -15,6 +15,7 @@ from rowlock.metrics import Tally
 from rowlock.store import workers
 from rowlock.store.connection import Connection
 from rowlock.supervisor.child import Child
+from rowlock.supervisor.cpu import CpuMeter
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Beater:
         self._connection = connection
         self._clock = clock
         self._tally = tally
+        self._cpu = CpuMeter()
 
     async def run_once(self, children: Sequence[Child]) -> BeatReport:
         """Beat for `children`; a refused one is fenced.
@@ -40,8 +42,10 @@ class Beater:
         """
         if not children:
             return BeatReport(0, ())
-        sent_ns = int(self._clock.monotonic() * 1e9)
-        accepted = await workers.beat(self._connection, [child.beat() for child in children])
+        now = self._clock.monotonic()
+        sent_ns, cpu = int(now * 1e9), self._cpu.percent(now)
+        beats = [replace(child.beat(), cpu_percent=cpu) for child in children]
+        accepted = await workers.beat(self._connection, beats)
         refused: list[Child] = []
         for child in children:
             if child.exited.done():  # meanwhile; its board may be gone

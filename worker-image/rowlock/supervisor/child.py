@@ -13,7 +13,18 @@ import time
 from collections.abc import Callable
 
 from rowlock.engine import messages
-from rowlock.engine.board import DRAINING, LAG_US, RUN, RUNNING, SLOTS, TICK, Board
+from rowlock.engine.board import (
+    COMMIT_MS,
+    DRAINING,
+    LAG_US,
+    REFUSED,
+    RUN,
+    RUNNING,
+    SLOTS,
+    TICK,
+    TRIES,
+    Board,
+)
 from rowlock.engine.messages import LINE_LIMIT, Boot, Drain, FromLoop, Stop, ToLoop
 from rowlock.store.types import Beat, WorkerId
 
@@ -157,6 +168,9 @@ class Child:
             running=cells[RUNNING],
             lag_ms=cells[LAG_US] // 1000,
             draining=bool(cells[DRAINING]),
+            tries=cells[TRIES],
+            refused=cells[REFUSED],
+            commit_ms=cells[COMMIT_MS],
         )
 
 

@@ -309,7 +309,10 @@ CREATE TABLE rowlock.worker (
   -- Holds one run at a time, one that may be what killed other processes.
   quarantine    boolean NOT NULL DEFAULT false,
   -- Whose code its event loop executed when it ended, as its supervisor saw; NULL where nobody knows.
-  run_on_loop   bigint
+  run_on_loop   bigint,
+  -- Until then it claims nothing: the autoscaler is about to take its pod away. It lapses by itself, so that
+  -- no worker stays idle for an operator that is gone.
+  rests_until   timestamptz
 );
 CREATE INDEX worker_quarantine ON rowlock.worker (pool_id) WHERE quarantine AND fenced_at IS NULL;
 CREATE INDEX worker_instance ON rowlock.worker (instance) WHERE fenced_at IS NULL;
@@ -322,7 +325,14 @@ CREATE TABLE rowlock.worker_beat (
   slots     int NOT NULL,
   running   int NOT NULL,
   lag_ms    int NOT NULL,
-  draining  boolean NOT NULL
+  draining  boolean NOT NULL,
+  -- Of the last half minute: tries of steps, and those of them that were told to come again later.
+  tries     int NOT NULL DEFAULT 0,
+  refused   int NOT NULL DEFAULT 0,
+  -- How long PostgreSQL takes for a batch of history, as the process sees it.
+  commit_ms int NOT NULL DEFAULT 0,
+  -- How full the CPU of the whole worker is; 0 where nobody knows.
+  cpu_percent int NOT NULL DEFAULT 0
 ) WITH (fillfactor = 20);
 
 -- `granted_at`: every lease counts as renewed then (the reaper itself was away, so nobody could renew).

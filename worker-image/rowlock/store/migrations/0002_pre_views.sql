@@ -32,7 +32,8 @@ FROM rowlock.run_lease q;
 CREATE VIEW rowlock.worker_live AS
 SELECT w.worker_id, w.pool_id, w.name, w.node, w.lease_seconds, w.started_at, w.quarantine,
        coalesce(w.pod_uid, split_part(w.instance, '/', 1)) AS pod,
-       b.beat_at, b.slots, b.running, b.lag_ms, b.draining,
+       b.beat_at, b.slots, b.running, b.lag_ms, b.draining, b.tries, b.refused, b.commit_ms, b.cpu_percent,
+       w.rests_until,
        greatest(b.beat_at, r.granted_at) + w.lease_seconds * interval '1 second' AS lease_until
 FROM rowlock.worker w
 JOIN rowlock.worker_beat b ON b.worker_id = w.worker_id
@@ -96,11 +97,13 @@ SELECT p.pool_id, p.namespace, p.name,
        q.oldest_ready_at,
        coalesce(w.workers, 0) AS workers,
        coalesce(w.slots, 0) AS slots,
-       coalesce(q.quarantined, 0) AS quarantined
+       coalesce(q.quarantined, 0) AS quarantined,
+       q.oldest_for_slot_at
 FROM rowlock.pool p
 LEFT JOIN (SELECT pool_id, count(*) AS running FROM rowlock.run_lease GROUP BY pool_id) l USING (pool_id)
 LEFT JOIN (SELECT pool_id, count(*) AS claimable, min(ready_at) AS oldest_ready_at,
-                  count(*) FILTER (WHERE quarantined) AS quarantined
+                  count(*) FILTER (WHERE quarantined) AS quarantined,
+                  min(ready_at) FILTER (WHERE NOT quarantined) AS oldest_for_slot_at
            FROM rowlock.run_ready GROUP BY pool_id) q USING (pool_id)
 LEFT JOIN (SELECT pool_id, count(*) AS waiting FROM rowlock.run_backlog GROUP BY pool_id) b USING (pool_id)
 LEFT JOIN (SELECT pool_id, count(*) AS waiting FROM rowlock.run_timer GROUP BY pool_id) t USING (pool_id)

@@ -7,7 +7,7 @@ WITH clock AS MATERIALIZED (
   SELECT rowlock.now() AS now
 ), me AS MATERIALIZED (
   SELECT w.worker_id,
-         w.claim_floor < $3::bigint AND w.quarantine
+         w.claim_floor < $3::bigint AND w.quarantine AND coalesce(w.rests_until < rowlock.now(), true)
            AND (SELECT true FROM rowlock.run_lease l WHERE l.worker_id = w.worker_id LIMIT 1) IS NULL AS may_claim
   FROM rowlock.worker w WHERE w.worker_id = $1::bigint AND w.fenced_at IS NULL FOR SHARE
 ), picked AS (

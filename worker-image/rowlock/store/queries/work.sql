@@ -12,7 +12,7 @@
 WITH clock AS MATERIALIZED (
   SELECT rowlock.now() AS now
 ), me AS MATERIALIZED (
-  SELECT w.worker_id, w.claim_floor < $3::bigint AS may_claim FROM rowlock.worker w
+  SELECT w.worker_id, w.claim_floor < $3::bigint AND coalesce(w.rests_until < rowlock.now(), true) AS may_claim FROM rowlock.worker w
   WHERE w.worker_id = $1::bigint AND w.fenced_at IS NULL FOR SHARE
 ), picked AS (
   SELECT q.run_id FROM rowlock.run_ready q

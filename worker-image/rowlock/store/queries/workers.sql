@@ -3,14 +3,16 @@
 -- and keeps new ones out; `move_leases` must see what those writes left, so it needs a newer snapshot.
 
 -- name: register
--- Register one process for each place of the columns $1..$9.
+-- Register one process for each place of the columns $1..$9; one whose pod rests will rest, too.
 WITH asked AS (
   SELECT * FROM unnest($1::int[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[], $8::float8[],
                        $9::boolean[])
     WITH ORDINALITY AS u(pool_id, instance, name, pod_uid, node, pid, build, lease_seconds, quarantine, place)
 ), made AS (
-  INSERT INTO rowlock.worker (pool_id, instance, name, pod_uid, node, pid, build, lease_seconds, quarantine)
-  SELECT pool_id, instance, name, pod_uid, node, pid, build, lease_seconds, quarantine FROM asked ORDER BY place
+  INSERT INTO rowlock.worker (pool_id, instance, name, pod_uid, node, pid, build, lease_seconds, quarantine, rests_until)
+  SELECT pool_id, instance, name, pod_uid, node, pid, build, lease_seconds, quarantine,
+         (SELECT max(w.rests_until) FROM rowlock.worker w WHERE w.pod_uid = a.pod_uid AND w.fenced_at IS NULL)
+  FROM asked a ORDER BY place
   RETURNING worker_id
 ), beating AS (
   INSERT INTO rowlock.worker_beat (worker_id, beat_at, slots, running, lag_ms, draining)
@@ -19,14 +21,17 @@ WITH asked AS (
 SELECT worker_id FROM made ORDER BY worker_id;
 
 -- name: beat
--- Renew the leases of workers $1, with what each says of itself in $2..$5; answer with those that are not fenced.
+-- Renew the leases of workers $1, with what each says of itself in $2..$9; answer with those that are not fenced.
 WITH alive AS MATERIALIZED (
   SELECT w.worker_id FROM rowlock.worker w
   WHERE w.worker_id = ANY($1::bigint[]) AND w.fenced_at IS NULL ORDER BY w.worker_id FOR SHARE
 )
 UPDATE rowlock.worker_beat b
-SET beat_at = rowlock.now(), slots = u.slots, running = u.running, lag_ms = u.lag_ms, draining = u.draining
-FROM unnest($1::bigint[], $2::int[], $3::int[], $4::int[], $5::boolean[]) AS u(worker_id, slots, running, lag_ms, draining)
+SET beat_at = rowlock.now(), slots = u.slots, running = u.running, lag_ms = u.lag_ms, draining = u.draining,
+    tries = u.tries, refused = u.refused, commit_ms = u.commit_ms, cpu_percent = u.cpu_percent
+FROM unnest($1::bigint[], $2::int[], $3::int[], $4::int[], $5::boolean[], $6::int[], $7::int[], $8::int[],
+            $9::int[])
+  AS u(worker_id, slots, running, lag_ms, draining, tries, refused, commit_ms, cpu_percent)
 JOIN alive USING (worker_id)
 WHERE b.worker_id = u.worker_id
 RETURNING b.worker_id;
