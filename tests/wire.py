@@ -131,8 +131,9 @@ class Wire:
         self.url = ""
 
     async def open(self) -> None:
-        """Listen."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        """Listen; after `close` at the same address again."""
+        port = urlsplit(self.url).port or 0
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", port)
         port = self._server.sockets[0].getsockname()[1]
         place = f"{self._split.username}:{self._split.password}@127.0.0.1:{port}"
         self.url = urlunsplit(self._split._replace(netloc=place))

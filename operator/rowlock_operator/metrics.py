@@ -150,7 +150,12 @@ API_REQUESTS = _row(
 )
 API_RATE = _row("api_rate_limit", "gauge", "Requests a second that a lane may make now.", "lane")
 POOL_REPLICAS = _row(
-    "pool_replicas", "gauge", "Pods of a WorkerPool.", "namespace", "pool", "state"
+    "pool_replicas",
+    "gauge",
+    "Pods of a WorkerPool: needed by its work, desired, ready.",
+    "namespace",
+    "pool",
+    "state",
 )
 POOL_RUNS = _row(
     "pool_runs",
@@ -183,6 +188,36 @@ APPROVAL_DECISIONS = _row(
     "Decisions of AgentRunApprovals given to the database, by what became of them.",
     "outcome",
     values=[outcome.value for outcome in Deciding],
+)
+POOL_SLOTS = _row(
+    "pool_slots",
+    "gauge",
+    "Free slots of a WorkerPool: free, and saturated where their worker is late or full.",
+    "namespace",
+    "pool",
+    "state",
+)
+POOL_SIGNAL = _row(
+    "pool_signal_timestamp_seconds",
+    "gauge",
+    "When it was last known what a WorkerPool has to do; while it is old, scaling is held.",
+    "namespace",
+    "pool",
+)
+POOL_LIMITED = _row(
+    "pool_scaling_limited",
+    "gauge",
+    "1 while a WorkerPool cannot have the workers that it needs, by what is in the way.",
+    "namespace",
+    "pool",
+    "reason",
+)
+POOL_SCALINGS = _row(
+    "pool_scalings_total",
+    "counter",
+    "Changes of the number of a WorkerPool's workers.",
+    "direction",
+    values=("up", "down"),
 )
 RECONCILES = _row(
     "reconciles_total",
@@ -238,6 +273,12 @@ class Metrics:
         """Drop one combination of labels, as of a deleted pool."""
         if self._children.pop((metric.name, labels), None) is not None:
             self._collectors[metric.name].remove(*labels)
+
+    def forget_matching(self, namespace: str, pool: str) -> None:
+        """Drop all that is known of a deleted pool."""
+        for name, labels in list(self._children):
+            if TABLE[name].labels[:2] == ("namespace", "pool") and labels[:2] == (namespace, pool):
+                self.forget(TABLE[name], *labels)
 
     def value(self, metric: Metric, *labels: str) -> float:
         """Return the present value of a counter or gauge, 0 if it was never touched."""

@@ -111,7 +111,7 @@ class OperatorSettings(DatabaseSettings):
     """
 
     pool_period_seconds: float = Field(default=5, ge=0.2, le=300)
-    """Time between two looks at all WorkerPools."""
+    """Time between two looks at all WorkerPools; a shorter pollPeriodSeconds of one cuts it."""
 
     worker_database_secret: str = ""
     """Secret (`name` or `name/key`) with the database URL, for WorkerPools that name none."""

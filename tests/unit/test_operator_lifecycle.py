@@ -262,7 +262,7 @@ def test_metrics_start_at_zero_and_forget_deleted_pools() -> None:
 def test_no_metric_is_labelled_by_a_run() -> None:
     allowed = {
         "kind", "outcome", "reason", "status", "lane", "code", "namespace", "pool", "state",
-        "result", "loop", "version",
+        "result", "loop", "version", "direction",
     }  # fmt: skip
     assert {label for metric in m.TABLE.values() for label in metric.labels} <= allowed
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rowlock.settings import WorkerSettings
+from rowlock.store.scaling import PoolSignals
 from rowlock.store.types import PoolDemand, PoolId
 from rowlock_operator.api.agent import AgentStatus
+from rowlock_operator.api.autoscaling import ScalingMode
+from rowlock_operator.api.pool_words import POOL_CONDITIONS, POOL_REASONS, Limit, Why
 from rowlock_operator.api.workerpool import WorkerPoolSpec, WorkerPoolStatus
 from rowlock_operator.intake.agents import known_agent
 from rowlock_operator.intake.seen import Seen
@@ -24,9 +29,14 @@ from rowlock_operator.kube.specs.deployment import (
     deployment,
     disruption_budget,
 )
-from rowlock_operator.kube.specs.template import merge
+from rowlock_operator.kube.specs.network import metrics_service, network_policy
+from rowlock_operator.kube.specs.template import MERGE_KEYS, merge
+from rowlock_operator.pools.announcements import announcements
+from rowlock_operator.pools.autoscaler import Scaled, Scaling, stands
 from rowlock_operator.pools.availability import Availability, availability, needs_pods
-from rowlock_operator.pools.replicas import wanted_replicas
+from rowlock_operator.pools.replicas import fill, first_replicas
+from rowlock_operator.pools.rollout import outdated, template_of
+from rowlock_operator.pools.scaling import Decision, Outcome, Past
 from rowlock_operator.pools.status import Applied, Demand, agent_status, differs, pool_status
 
 NOW = datetime(2026, 9, 1, 10, tzinfo=UTC)
@@ -53,6 +63,7 @@ def env_of(made: dict[str, Any]) -> dict[str, Any]:
     [
         ({}, 1),
         ({"replicas": 7}, 1),
+        ({"autoscaling": {"mode": "None"}}, 1),
         ({"autoscaling": {"minReplicas": 0}}, 0),
         ({"autoscaling": {"mode": "None"}, "replicas": 7}, 7),
         ({"autoscaling": {"mode": "None"}, "replicas": 0}, 0),
@@ -60,8 +71,28 @@ def env_of(made: dict[str, Any]) -> dict[str, Any]:
         ({"autoscaling": {"mode": "External"}, "replicas": 9}, 9),
     ],
 )
-def test_how_many_workers_are_wanted(given: dict[str, Any], wanted: int) -> None:
-    assert wanted_replicas(spec(**given)) == wanted
+def test_how_many_workers_a_pool_begins_with(given: dict[str, Any], wanted: int) -> None:
+    assert first_replicas(spec(**given)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "standing", "wanted"),
+    [
+        ({}, 3, None),
+        ({"mode": "None"}, 3, None),
+        ({"mode": "External", "minReplicas": 2}, None, 2),
+        ({"mode": "External", "minReplicas": 0}, None, 0),
+        # A pool that changes hands loses no workers.
+        ({"mode": "External", "minReplicas": 2, "maxReplicas": 8}, 5, 5),
+        ({"mode": "External", "minReplicas": 2, "maxReplicas": 8}, 0, 2),
+        ({"mode": "External", "minReplicas": 2, "maxReplicas": 8}, 9, 8),
+    ],
+)
+def test_absent_replicas_are_filled_for_others(
+    given: dict[str, Any], standing: int | None, wanted: int | None
+) -> None:
+    assert fill(spec(autoscaling=given), standing=standing) == wanted
+    assert fill(spec(autoscaling=given, replicas=1), standing=standing) is None
 
 
 def test_every_variable_of_the_worker_is_one_that_it_knows() -> None:
@@ -142,7 +173,7 @@ def test_a_template_cannot_take_the_worker_away(template: dict[str, Any]) -> Non
 
 
 names = st.sampled_from(
-    ["spec", "metadata", "labels", "containers", "env", "volumes", "name", "worker", "value"]
+    ["spec", "metadata", "labels", "containers", "env", "volumes", "name", "worker", "ports"]
 )
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | names,
@@ -159,6 +190,63 @@ def test_no_template_is_more_than_refused(template: dict[str, Any]) -> None:
         return
     found = made["spec"]["template"]["metadata"]["labels"]
     assert made["spec"]["selector"]["matchLabels"].items() <= found.items()
+    assert network_policy(POOL, made["spec"]["template"])
+
+
+@pytest.mark.parametrize(
+    "ports",
+    [None, "x", ["x"], [{"containerPort": "http"}], [{"containerPort": 1, "protocol": {"x": 1}}]],
+)
+def test_ports_that_make_no_sense_open_nothing(ports: Any) -> None:
+    containers = [{"name": "odd", "ports": ports}, None]
+    assert network_policy(POOL, {"spec": {"containers": containers}})["spec"]["ingress"] == []
+
+
+def test_a_template_is_told_from_another_one() -> None:
+    def mark(**given: Any) -> str | None:
+        made = deployment(POOL, spec(**given), replicas=1, database=DATABASE)
+        return template_of(made["spec"]["template"])
+
+    assert mark() == mark(autoscaling={"maxReplicas": 3}) is not None
+    changed = {"metadata": {"annotations": None, "labels": {"team": "a"}}}
+    assert len({mark(), mark(image="agents:2"), mark(podTemplate=changed)}) == 3
+
+
+def old_and_new(*, new_ready: bool, stuck: bool = False) -> frozenset[str]:
+    def item(uid: str, template: str, *, ready: bool, **metadata: Any) -> dict[str, Any]:
+        conditions = [{"type": "Ready", "status": str(ready)}]
+        annotations = {labels.TEMPLATE_ANNOTATION: template}
+        return {
+            "metadata": {"uid": uid, "annotations": annotations, **metadata},
+            "status": {"conditions": conditions},
+        }
+
+    progressing = {"type": "Progressing", "status": str(not stuck)}
+    template = {"metadata": {"annotations": {labels.TEMPLATE_ANNOTATION: "new"}}}
+    pods = [
+        item("a", "old", ready=True),
+        item("b", "old", ready=False),
+        item("c", "new", ready=new_ready),
+        item("d", "new", ready=True, deletionTimestamp="2026-09-01T10:00:00Z"),
+    ]
+    deployment_of_both = {
+        "spec": {"template": template},
+        "status": {"conditions": [progressing]},
+    }
+    return outdated(deployment_of_both, pods)
+
+
+def test_old_workers_rest_once_a_new_one_is_ready() -> None:
+    assert old_and_new(new_ready=False) == frozenset()
+    assert old_and_new(new_ready=True) == {"a", "b"}
+    assert old_and_new(new_ready=True, stuck=True) == frozenset()
+
+
+def test_the_table_of_merge_keys_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "explanation" / "operator.md").read_text()
+    rows = re.findall(r"^\| (`.*`) \| `(\w+)` \|$", page, re.MULTILINE)
+    shown = {name: key for names_, key in rows for name in re.findall(r"`(\w+)`", names_)}
+    assert shown == dict(MERGE_KEYS)
 
 
 def test_the_disruption_budget_lets_one_pod_go() -> None:
@@ -281,11 +369,24 @@ def test_pods_are_read_only_when_some_are_missing() -> None:
 def demand(**more: Any) -> Demand:
     numbers = {"running": 2, "claimable": 3, "waiting": 4, "workers": 1, "slots": 8}
     given = {"oldest_ready_at": NOW, **numbers, **more}
-    return Demand(True, PoolDemand(PoolId(1), "ns", "default", **given))
+    return Demand(True, PoolSignals(PoolDemand(PoolId(1), "ns", "default", **given)))
 
 
-def status_of(applied: Applied, asked: Demand, **given: Any) -> dict[str, Any]:
-    status = pool_status("default", spec(**given), applied, asked, generation=4, before={}, now=NOW)
+def decided(limit: Limit | None = None, why: Why = Why.SLOTS) -> Scaling:
+    outcome = Outcome.HELD if why is Why.UNKNOWN else Outcome.STEADY
+    return Scaling(ScalingMode.INTERNAL, 2, Decision(outcome, 2, 3, why, Past(), limit, "because"))
+
+
+def status_of(
+    applied: Applied,
+    asked: Demand,
+    *,
+    scaling: Scaling | None = None,
+    before: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    status = pool_status(
+        "default", scaling or decided(), applied, asked, generation=4, before=before or {}, now=NOW
+    )
     WorkerPoolStatus.model_validate(status)
     return status
 
@@ -331,12 +432,124 @@ def test_a_pool_says_how_it_stands(applied: Applied, asked: Demand, wanted: dict
 
 
 @pytest.mark.parametrize(
-    ("mode", "reason"),
-    [("Internal", "FixedAtMinimum"), ("External", "External"), ("None", "Disabled")],
+    ("scaling", "active", "limited"),
+    [
+        (Scaling(ScalingMode.EXTERNAL, 2), "False/External", "False/NotScaling"),
+        (Scaling(ScalingMode.NONE, 2), "False/Disabled", "False/NotScaling"),
+        (Scaling(ScalingMode.INTERNAL, 0), "Unknown/NotDecided", "False/NotScaling"),
+        (decided(), "True/SlotUtilization", "False/WithinLimits"),
+        (decided(why=Why.WAIT), "True/QueueWait", "False/WithinLimits"),
+        (decided(why=Why.UNKNOWN), "False/SignalStale", "False/WithinLimits"),
+        (decided(Limit.MAXIMUM), "True/SlotUtilization", "True/AtMaximum"),
+        (decided(Limit.STEP), "True/SlotUtilization", "True/StepLimit"),
+        (decided(Limit.ROLLOUT), "True/SlotUtilization", "True/RollingOut"),
+        (decided(Limit.DOWNSTREAM), "True/SlotUtilization", "True/DownstreamSaturated"),
+        (decided(Limit.WINDOW), "True/SlotUtilization", "False/Stabilizing"),
+    ],
 )
-def test_a_pool_says_who_scales_it(mode: str, reason: str) -> None:
-    found = states(status_of(Applied(), demand(), autoscaling={"mode": mode}))
-    assert found["ScalingActive"] == f"False/{reason}"
+def test_a_pool_says_who_scales_it_and_what_is_in_the_way(
+    scaling: Scaling, active: str, limited: str
+) -> None:
+    found = states(status_of(Applied(), demand(), scaling=scaling))
+    assert (found["ScalingActive"], found["ScalingLimited"]) == (active, limited)
+
+
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        *(decided(limit) for limit in Limit),
+        *(decided(why=why) for why in Why),
+        *(Scaling(mode, 1) for mode in ScalingMode),
+    ],
+)
+@pytest.mark.parametrize("applied", [Applied(), Applied(availability=UP)])
+@pytest.mark.parametrize("asked", [demand(), demand(workers=0), Demand(False)])
+def test_every_reason_is_explained(scaling: Scaling, applied: Applied, asked: Demand) -> None:
+    for found in status_of(applied, asked, scaling=scaling)["conditions"]:
+        kind, reason = found["type"], found["reason"]
+        known = (kind, reason) in POOL_REASONS or ("Available", reason) in POOL_REASONS
+        assert known, (kind, reason)
+        assert kind in POOL_CONDITIONS
+
+
+def said(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    key = ObjectKey("ns", "default", "uid-1")
+    return [it.reason for it in announcements(key, before, after, now=NOW)]
+
+
+def test_each_change_is_announced_once() -> None:
+    up = Applied(availability=UP)
+    calm = status_of(up, demand())
+    full = status_of(up, demand(), scaling=decided(Limit.MAXIMUM))
+    assert said(calm, full) == ["PoolAtMaximum"]
+    assert said({}, full) == ["PoolAtMaximum"]
+    assert said(full, full) == []
+    assert said(full, calm) == []
+    lost = status_of(up, Demand(False), scaling=decided(why=Why.UNKNOWN))
+    assert said(calm, lost) == ["PoolScalingHeld"]
+    assert said(lost, lost) == []
+    downstream = status_of(up, demand(), scaling=decided(Limit.DOWNSTREAM))
+    assert said(full, downstream) == ["PoolScalingHeld"]
+    crash = Availability(False, "CrashLoopBackOff", "p: why", 1, 0)
+    assert said(calm, status_of(Applied(availability=crash), demand())) == ["PoolUnhealthy"]
+    slow = Availability(False, "NotEnoughWorkers", "0 of 1", 1, 0)
+    assert said(calm, status_of(Applied(availability=slow), demand())) == []
+
+
+def test_the_last_change_stays_in_the_status() -> None:
+    scaled = Scaling(ScalingMode.INTERNAL, 4, None, Scaled(2, 4, "QueueWait", "why"))
+    status = status_of(Applied(availability=UP), demand(), scaling=scaled)
+    assert status["lastScale"] == {
+        "time": "2026-09-01T10:00:00Z",
+        "fromReplicas": 2,
+        "toReplicas": 4,
+        "reason": "QueueWait",
+    }
+    assert said({}, status) == ["PoolScaled"]
+    later = status_of(Applied(availability=UP), demand(), before=status)
+    assert later["lastScale"] == status["lastScale"]
+    assert said(status, later) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "rolling"),
+    [
+        ({"replicas": 2, "updatedReplicas": 2}, False),
+        ({"replicas": 3, "updatedReplicas": 1}, True),
+        ({"replicas": 2, "updatedReplicas": 0}, True),
+        ({"replicas": 2, "updatedReplicas": 2, "observedGeneration": 1}, True),
+        ({}, False),
+    ],
+)
+def test_a_rollout_is_seen(status: dict[str, Any], rolling: bool) -> None:
+    deployment = {
+        "metadata": {"generation": 2},
+        "spec": {"replicas": 2},
+        "status": {"observedGeneration": 2, **status},
+    }
+    assert stands(deployment).rolling is rolling
+    assert stands(deployment).desired == 2
+
+
+def test_the_network_knows_a_pool_by_its_declared_ports() -> None:
+    sidecar = {"name": "proxy", "image": "x", "ports": [{"containerPort": 8443}]}
+    made = deployment(
+        POOL,
+        spec(podTemplate={"spec": {"containers": [sidecar]}}),
+        replicas=1,
+        database=DATABASE,
+    )
+    policy = network_policy(POOL, made["spec"]["template"])
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    assert policy["spec"]["ingress"] == [
+        {"ports": [{"port": 9464, "protocol": "TCP"}, {"port": 8443, "protocol": "TCP"}]}
+    ]
+    service = metrics_service(POOL)
+    selector = made["spec"]["selector"]["matchLabels"]
+    assert service["spec"]["selector"] == selector
+    assert policy["spec"]["podSelector"]["matchLabels"] == selector
+    for made_of in (service, policy):
+        assert made_of["metadata"]["ownerReferences"][0]["uid"] == "uid-1"
 
 
 def test_the_queue_is_shown_and_a_new_sample_alone_is_no_news() -> None:

@@ -321,4 +321,16 @@ KUBERNETES_EVENTS: dict[str, KubernetesEvent] = {
     "RunSucceeded": KubernetesEvent("Normal", "Finish", "The run ended with a result."),
     "RunFailed": KubernetesEvent("Warning", "Finish", "The run ended without a result."),
     "RunCancelled": KubernetesEvent("Normal", "Finish", "The run was cancelled."),
+    "PoolScaled": KubernetesEvent("Normal", "Scale", "The pool has another number of workers."),
+    "PoolScalingHeld": KubernetesEvent(
+        "Warning",
+        "Scale",
+        "The pool does not follow its work: nobody knows it, or more workers would not help.",
+    ),
+    "PoolAtMaximum": KubernetesEvent(
+        "Warning", "Scale", "The work asks for more workers than maxReplicas allows."
+    ),
+    "PoolUnhealthy": KubernetesEvent(
+        "Warning", "Start", "Workers that are wanted cannot start; the note says why."
+    ),
 }

@@ -21,6 +21,7 @@ from rowlock.states import (
 
 from . import vocabulary
 from .markdown import code, page, section, table
+from .pool_words import POOL_CONDITIONS, POOL_REASONS
 
 Word = TypeVar("Word", bound=StrEnum)
 
@@ -75,7 +76,25 @@ def words_page() -> str:
             ApprovalReason,
             vocabulary.APPROVAL_REASONS,
         ),
+        _pools(),
         _events(),
+    )
+
+
+def _pools() -> str:
+    conditions = [(code(type_), meaning) for type_, meaning in POOL_CONDITIONS.items()]
+    reasons = [
+        (code(type_), code(str(reason)), meaning)
+        for (type_, reason), meaning in POOL_REASONS.items()
+    ]
+    return "\n\n".join(
+        (
+            section("Conditions of a WorkerPool", table(("Condition", "Meaning"), conditions)),
+            section(
+                "Reasons of a WorkerPool's conditions",
+                table(("Condition", "Reason", "Meaning"), reasons),
+            ),
+        )
     )
 
 
@@ -88,9 +107,9 @@ def _words(title: str, column: str, words: type[Word], meanings: Mapping[Word, s
 
 def _events() -> str:
     intro = (
-        "Events of `events.k8s.io/v1`, about the AgentRun. They are published after the status "
-        "says the same, and kept by the API server for an hour by default: "
-        "do not build automation on them."
+        "Events of `events.k8s.io/v1`, about the AgentRun or the WorkerPool. "
+        "They are published after the status says the same, and kept by the API server "
+        "for an hour by default: do not build automation on them."
     )
     rows = [
         (code(reason), event.type, event.action, event.meaning)

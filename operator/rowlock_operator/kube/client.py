@@ -148,9 +148,17 @@ class KubeClient:
         """Create an object; `Conflict` if it exists."""
         return await self._request("POST", path, lane=lane, body=body, accept=METADATA_ONLY)
 
-    async def apply(self, path: str, body: Mapping[str, Any], *, manager: str) -> Any:
-        """Create or change an object by server-side apply, taking over the fields in `body`."""
-        params = {"fieldManager": manager, "force": "true"}
+    async def apply(
+        self, path: str, body: Mapping[str, Any], *, manager: str, dry_run: bool = False
+    ) -> Any:
+        """Create or change an object by server-side apply, taking over the fields in `body`.
+
+        Parameters
+        ----------
+        dry_run
+            Have the server check it, and change nothing.
+        """
+        params = {"fieldManager": manager, "force": "true"} | ({"dryRun": "All"} if dry_run else {})
         return await self._request(
             "PATCH", path, lane=Lane.APPLY, params=params, body=body, content=_APPLY
         )

@@ -38,8 +38,10 @@ from rowlock_operator.mirror.mirror import Mirror, MirrorReport, MirrorSettings
 from rowlock_operator.mirror.noticeboard import NoticeBoard
 from rowlock_operator.mirror.scope import Scope
 from rowlock_operator.pools.agents import Agents
+from rowlock_operator.pools.autoscaler import Autoscaler
 from rowlock_operator.pools.deployments import Deployments
-from rowlock_operator.pools.pools import Pools
+from rowlock_operator.pools.mover import Mover
+from rowlock_operator.pools.pools import Pools, PoolsReport
 from rowlock_operator.settings import OperatorSettings
 from rowlock_operator.traces.tracer import Tracer
 
@@ -89,7 +91,6 @@ class Assembly:
 
     def loops(self) -> list[Loop]:
         """Return all loops."""
-        settings = self._settings
         loops = [
             Loop("intake", self.dispatch.run_once, self.dispatch.pause),
             Loop("sweep", self._sweep_once, self._until_next_sweep),
@@ -98,7 +99,7 @@ class Assembly:
             Loop("agents", self.agents.run_once, every(0.5)),
             Loop("approvals", self.approvals.run_once, self.approvals.pause),
             Loop("limits", self.limits.run_once, every(0.2)),
-            Loop("pools", self.pools.run_once, every(settings.pool_period_seconds)),
+            Loop("pools", self.pools.run_once, self._until_next_pools),
             Loop("upkeep", self.upkeep.run_once, every(1.0)),
             Loop("beat", self._beat, self._nothing),
         ]
@@ -197,7 +198,16 @@ class Assembly:
             database=_secret(settings.worker_database_secret),
             log_format=settings.log_format,
         )
-        self.pools = Pools(client, connections.pools, self.catalog, deployments, self._metrics)
+        mover = Mover(client, connections.pools, deployments)
+        self.pools = Pools(
+            client,
+            connections.pools,
+            self.catalog,
+            deployments,
+            Autoscaler(client, deployments, mover, self._metrics),
+            self.announcer,
+            self._metrics,
+        )
 
     def _tell(self, news: Sequence[Seen]) -> None:
         self.agents.mark(news)
@@ -223,6 +233,10 @@ class Assembly:
         finally:
             for wait in waits:
                 wait.cancel()
+
+    async def _until_next_pools(self, report: PoolsReport) -> None:
+        """Wait for the next look at the pools; one of them may want to be polled sooner."""
+        await every(min(self._settings.pool_period_seconds, report.period))(None)
 
     async def _until_departure(self, _report: DepartureReport) -> None:
         if not len(self.departures):

@@ -20,7 +20,14 @@ from rowlock.states import (
 )
 from rowlock.store.types import Change, RunSnapshot
 from rowlock_operator.kube.conditions import micro_timestamp
-from rowlock_operator.kube.resources import AGENT_RUN_APPROVALS, AGENT_RUNS, EVENTS, PODS, ObjectKey
+from rowlock_operator.kube.resources import (
+    AGENT_RUN_APPROVALS,
+    AGENT_RUNS,
+    EVENTS,
+    PODS,
+    ObjectKey,
+    Resource,
+)
 from rowlock_operator.kube.text import cut
 from rowlock_operator.mirror import leases
 from rowlock_operator.mirror.conditions import verdict
@@ -46,6 +53,8 @@ class Announcement:
         The Pod that the run went to; empty if there is none to point at.
     approval
         The AgentRunApproval that it is about; empty for none.
+    about
+        The kind of the object.
     """
 
     key: ObjectKey
@@ -55,6 +64,7 @@ class Announcement:
     at: datetime
     pod: str = ""
     approval: str = ""
+    about: Resource = AGENT_RUNS
 
     @property
     def type(self) -> str:
@@ -96,7 +106,7 @@ def event_body(said: Announcement, *, instance: str) -> dict[str, Any]:
         "reason": said.reason,
         "type": said.type,
         "note": said.note,
-        "regarding": _reference(said.key),
+        "regarding": _reference(said.key, said.about),
     }
     related = (PODS, said.pod) if said.pod else (AGENT_RUN_APPROVALS, said.approval)
     if related[1]:
@@ -167,10 +177,10 @@ def _retry_note(snapshot: RunSnapshot) -> str:
     return f"attempt {snapshot.attempt} follows{due}"
 
 
-def _reference(key: ObjectKey) -> Mapping[str, str]:
+def _reference(key: ObjectKey, about: Resource) -> Mapping[str, str]:
     return {
-        "apiVersion": AGENT_RUNS.api_version,
-        "kind": AGENT_RUNS.kind,
+        "apiVersion": about.api_version,
+        "kind": about.kind,
         "namespace": key.namespace,
         "name": key.name,
         "uid": key.uid,

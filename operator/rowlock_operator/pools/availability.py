@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 #: Reasons of waiting containers that a person has to look at.
-_TROUBLES = frozenset(
+_CONTAINER_TROUBLES = frozenset(
     {
         "ImagePullBackOff",
         "ErrImagePull",
@@ -19,6 +19,8 @@ _TROUBLES = frozenset(
         "RunContainerError",
     }
 )
+#: Reasons of Available=False that do not go away by waiting.
+TROUBLES = _CONTAINER_TROUBLES | {"ReplicaFailure", "Unschedulable"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def _trouble(pod: Mapping[str, Any]) -> tuple[str, str] | None:
         return "Unschedulable", f"{name}: {scheduled.get('message', '')}"
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") in _TROUBLES:
+        if waiting.get("reason") in _CONTAINER_TROUBLES:
             return str(waiting["reason"]), f"{name}: {waiting.get('message', '')}"
     return None
 

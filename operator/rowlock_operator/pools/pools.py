@@ -1,4 +1,4 @@
-"""Brings each WorkerPool in line: its Deployment, its PodDisruptionBudget, its status."""
+"""Brings each WorkerPool in line: what it becomes, how many workers it has, its status."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from rowlock.errors import StoreUnavailable
-from rowlock.store import changes
+from rowlock.errors import StoreError, StoreUnavailable
 from rowlock.store.connection import Connection
-from rowlock.store.types import PoolDemand
+from rowlock.store.scaling import PoolSignals, pool_signals
+from rowlock.store.types import PoolDemand, PoolId
 from rowlock_operator import metrics as m
+from rowlock_operator.api.pool_words import Limit
 from rowlock_operator.api.workerpool import WorkerPoolSpec
 from rowlock_operator.intake.agents import problem_of
 from rowlock_operator.intake.catalog import Catalog, Name
@@ -25,23 +26,46 @@ from rowlock_operator.kube.errors import KubeError, Rejected
 from rowlock_operator.kube.ownstatus import write_status
 from rowlock_operator.kube.resources import WORKER_POOLS
 from rowlock_operator.kube.specs.deployment import PoolRefused
+from rowlock_operator.mirror.announcer import Announcer
+from rowlock_operator.pools.announcements import announcements
+from rowlock_operator.pools.autoscaler import Autoscaler, Scaling
 from rowlock_operator.pools.deployments import Deployments
-from rowlock_operator.pools.replicas import wanted_replicas
+from rowlock_operator.pools.scaling import FULL_PERCENT, LATE_MS
 from rowlock_operator.pools.status import Applied, Demand, differs, pool_status
 
 log = structlog.get_logger(__name__)
 
 #: A queue that does not move is written all the same, so that its sample does not look frozen.
 _FRESH_SECONDS = 60.0
+_LONGEST_PERIOD = 300.0
+_RUN_STATES = ("running", "claimable", "quarantined", "waiting")
 
 
 @dataclass(frozen=True, slots=True)
 class PoolsReport:
-    """What one round did."""
+    """What one round did.
+
+    Parameters
+    ----------
+    period
+        Seconds after which the most impatient pool wants the next round.
+    """
 
     pools: int = 0
     written: int = 0
+    scaled: int = 0
     failed: int = 0
+    period: float = _LONGEST_PERIOD
+
+    def and_(self, done: PoolsReport) -> PoolsReport:
+        """Return this and what was done of one more pool."""
+        return PoolsReport(
+            self.pools,
+            self.written + done.written,
+            self.scaled + done.scaled,
+            self.failed + done.failed,
+            min(self.period, done.period),
+        )
 
 
 class Pools:
@@ -53,81 +77,105 @@ class Pools:
         connection: Connection,
         catalog: Catalog,
         deployments: Deployments,
+        autoscaler: Autoscaler,
+        announcer: Announcer,
         metrics: m.Metrics,
     ) -> None:
         self._client = client
         self._connection = connection
         self._catalog = catalog
         self._deployments = deployments
+        self._autoscaler = autoscaler
+        self._announcer = announcer
         self._metrics = metrics
         self._written: dict[str, tuple[Mapping[str, Any], float]] = {}
         self._measured: set[Name] = set()
 
     async def run_once(self) -> PoolsReport:
         """Bring every pool in line once; one that fails does not hold up the others."""
-        rows = await self._demand()
+        rows = await self._signals()
         await self._deployments.read()
-        written = failed = 0
+        report = PoolsReport(len(self._catalog.pools))
         for name, seen in list(self._catalog.pools.items()):
             try:
-                written += await self._reconcile(name, seen, rows)
+                done = await self._reconcile(name, seen, rows)
                 self._metrics.add(m.RECONCILES, WORKER_POOLS.kind, "done")
-            except KubeError as error:
-                failed += 1
+            except (KubeError, StoreError) as error:
+                done = PoolsReport(failed=1)
                 self._metrics.add(m.RECONCILES, WORKER_POOLS.kind, "error")
                 log.warning(
                     "A WorkerPool could not be brought in line",
                     pool=str(seen.key),
                     error=str(error),
                 )
+            report = report.and_(done)
         self._forget_deleted()
-        return PoolsReport(len(self._catalog.pools), written, failed)
+        return report
 
-    async def _demand(self) -> dict[Name, PoolDemand] | None:
+    async def _signals(self) -> dict[Name, PoolSignals] | None:
         try:
-            rows = await changes.pool_demand(self._connection)
+            rows = await pool_signals(self._connection, late_ms=LATE_MS, full_percent=FULL_PERCENT)
         except StoreUnavailable as error:
             log.warning("The demand of the pools is unknown", error=str(error))
             return None
-        return {(row.namespace, row.name): row for row in rows}
+        return {(row.demand.namespace, row.demand.name): row for row in rows}
 
     async def _reconcile(
-        self, name: Name, seen: Seen, rows: Mapping[Name, PoolDemand] | None
-    ) -> bool:
+        self, name: Name, seen: Seen, rows: Mapping[Name, PoolSignals] | None
+    ) -> PoolsReport:
         demand = Demand(rows is not None, rows.get(name) if rows else None)
         try:
             spec = WorkerPoolSpec.model_validate(seen.spec)
         except ValidationError as error:
             log.error("A WorkerPool is not valid", pool=str(seen.key), problem=problem_of(error))
-            return False
-        applied = await self._apply(seen, spec)
-        self._measure(name, spec, applied, demand)
-        return await self._show(seen, spec, applied, demand)
+            return PoolsReport()
+        refusal = await self._apply(seen, spec)
+        # Nobody has queued anything for a pool that the database does not know.
+        signals = demand.signals or (_nothing(name) if demand.reachable else None)
+        scaling = await self._scale(seen, spec, signals)
+        applied = Applied(refusal, await self._deployments.availability(seen.key))
+        self._measure(name, scaling, applied, demand)
+        written = await self._show(seen, scaling, applied, demand)
+        period = float(spec.autoscaling.poll_period_seconds)
+        return PoolsReport(written=written, scaled=scaling.scaled is not None, period=period)
 
-    async def _apply(self, seen: Seen, spec: WorkerPoolSpec) -> Applied:
+    async def _apply(self, seen: Seen, spec: WorkerPoolSpec) -> tuple[str, str] | None:
+        """Write the pool's objects; return why they were refused."""
         try:
-            return Applied(availability=await self._deployments.ensure(seen.key, spec))
+            await self._deployments.ensure(seen.key, spec)
         except PoolRefused as refused:
-            standing = await self._deployments.availability(seen.key)
-            return Applied(refusal=(refused.reason, str(refused)), availability=standing)
+            return refused.reason, str(refused)
         except Rejected as error:
             causes: Sequence[Any] = getattr(error, "causes", ())
-            why = "; ".join(map(str, causes)) or str(error)
-            standing = await self._deployments.availability(seen.key)
-            return Applied(refusal=("InvalidPodTemplate", why), availability=standing)
+            return "InvalidPodTemplate", "; ".join(map(str, causes)) or str(error)
+        return None
 
-    async def _show(
-        self, seen: Seen, spec: WorkerPoolSpec, applied: Applied, demand: Demand
-    ) -> bool:
+    async def _scale(
+        self, seen: Seen, spec: WorkerPoolSpec, signals: PoolSignals | None
+    ) -> Scaling:
+        scaling = await self._autoscaler.scale(seen.key, spec, signals, generation=seen.generation)
+        if done := scaling.scaled:
+            log.info(
+                "A pool was scaled",
+                pool=str(seen.key),
+                before=done.before,
+                after=done.after,
+                reason=done.why,
+                message=done.message,
+            )
+        return scaling
+
+    async def _show(self, seen: Seen, scaling: Scaling, applied: Applied, demand: Demand) -> bool:
         before, at = self._written.get(seen.key.uid, (seen.status, float("-inf")))
+        now = datetime.now(UTC)
         status = pool_status(
             seen.key.name,
-            spec,
+            scaling,
             applied,
             demand,
             generation=seen.generation,
             before=before,
-            now=datetime.now(UTC),
+            now=now,
         )
         if not differs(status, before) and time.monotonic() - at < _FRESH_SECONDS:
             return False
@@ -136,29 +184,40 @@ class Pools:
             self._client, WORKER_POOLS, key.namespace, key.name, uid=key.uid, status=status
         ):
             self._written[key.uid] = (status, time.monotonic())
+            for said in announcements(key, before, status, now=now):
+                self._announcer.announce(said)
         return True
 
-    def _measure(self, name: Name, spec: WorkerPoolSpec, applied: Applied, demand: Demand) -> None:
+    def _measure(self, name: Name, scaling: Scaling, applied: Applied, demand: Demand) -> None:
         self._measured.add(name)
-        stands, row = applied.availability, demand.row
-        self._metrics.show(m.POOL_REPLICAS, wanted_replicas(spec), *name, "desired")
-        self._metrics.show(m.POOL_REPLICAS, stands.ready if stands else 0, *name, "ready")
-        if row:
-            self._metrics.show(m.POOL_RUNS, row.running, *name, "running")
-            self._metrics.show(m.POOL_RUNS, row.claimable, *name, "claimable")
-            self._metrics.show(m.POOL_RUNS, row.quarantined, *name, "quarantined")
-            self._metrics.show(m.POOL_RUNS, row.waiting, *name, "waiting")
-            oldest = row.oldest_ready_at
-            self._metrics.show(m.POOL_OLDEST, oldest.timestamp() if oldest else 0, *name)
+        stands, decision, signals = applied.availability, scaling.decision, demand.signals
+        needed = decision.needed if decision else scaling.desired
+        show = self._metrics.show
+        show(m.POOL_REPLICAS, needed, *name, "needed")
+        show(m.POOL_REPLICAS, scaling.desired, *name, "desired")
+        show(m.POOL_REPLICAS, stands.ready if stands else 0, *name, "ready")
+        for limit in Limit:
+            limits = decision is not None and decision.limit is limit
+            show(m.POOL_LIMITED, float(limits), *name, limit.value)
+        if demand.reachable:
+            show(m.POOL_SIGNAL, time.time(), *name)
+        if signals:
+            row, oldest = signals.demand, signals.demand.oldest_ready_at
+            for state in _RUN_STATES:
+                show(m.POOL_RUNS, getattr(row, state), *name, state)
+            show(m.POOL_SLOTS, signals.free, *name, "free")
+            show(m.POOL_SLOTS, signals.saturated, *name, "saturated")
+            show(m.POOL_OLDEST, oldest.timestamp() if oldest else 0, *name)
 
     def _forget_deleted(self) -> None:
         known = {seen.key.uid for seen in self._catalog.pools.values()}
         self._written = {uid: it for uid, it in self._written.items() if uid in known}
         self._deployments.forget_all_but(known)
+        self._autoscaler.forget_all_but(known)
         for name in self._measured - self._catalog.pools.keys():
-            for state in ("desired", "ready"):
-                self._metrics.forget(m.POOL_REPLICAS, *name, state)
-            for state in ("running", "claimable", "quarantined", "waiting"):
-                self._metrics.forget(m.POOL_RUNS, *name, state)
-            self._metrics.forget(m.POOL_OLDEST, *name)
+            self._metrics.forget_matching(*name)
             self._measured.discard(name)
+
+
+def _nothing(name: Name) -> PoolSignals:
+    return PoolSignals(PoolDemand(PoolId(0), *name, 0, 0, 0, None, 0, 0))

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rowlock.store.types import PoolDemand
+from rowlock.store.scaling import PoolSignals
 from rowlock_operator.api.autoscaling import ScalingMode
-from rowlock_operator.api.workerpool import WorkerPoolSpec
+from rowlock_operator.api.pool_words import Limit, Why
 from rowlock_operator.intake.agents import KnownAgent
 from rowlock_operator.kube.conditions import Condition, merged, timestamp
 from rowlock_operator.kube.specs import labels
+from rowlock_operator.pools.autoscaler import Scaling
 from rowlock_operator.pools.availability import Availability
-from rowlock_operator.pools.replicas import wanted_replicas
+from rowlock_operator.pools.scaling import Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +42,17 @@ class Demand:
     ----------
     reachable
         PostgreSQL answered.
-    row
+    signals
         None if it has never heard of the pool.
     """
 
     reachable: bool
-    row: PoolDemand | None = None
+    signals: PoolSignals | None = None
 
 
 def pool_status(
     name: str,
-    spec: WorkerPoolSpec,
+    scaling: Scaling,
     applied: Applied,
     demand: Demand,
     *,
@@ -65,17 +66,17 @@ def pool_status(
         "observedGeneration": generation,
         "replicas": stands.replicas if stands else 0,
         "readyReplicas": stands.ready if stands else 0,
-        "desiredReplicas": wanted_replicas(spec),
+        "desiredReplicas": scaling.desired,
         "selector": labels.selector(name),
         "conditions": merged(
-            _pool_conditions(spec, applied, demand),
+            _pool_conditions(scaling, applied, demand),
             before.get("conditions") or (),
             generation=generation,
             now=now,
         ),
     }
-    queue = _queue(demand, before, now)
-    return status | ({"queue": queue} if queue else {})
+    queue, last = _queue(demand, before, now), _last_scale(scaling, before, now)
+    return status | ({"queue": queue} if queue else {}) | ({"lastScale": last} if last else {})
 
 
 def agent_status(
@@ -111,12 +112,12 @@ def _not_ready(agent: KnownAgent, pool: str) -> tuple[str, str]:
     return "PoolNotFound", f"WorkerPool {pool} does not exist"
 
 
-def _pool_conditions(spec: WorkerPoolSpec, applied: Applied, demand: Demand) -> Iterator[Condition]:
+def _pool_conditions(scaling: Scaling, applied: Applied, demand: Demand) -> Iterator[Condition]:
     yield _ready(applied)
     yield _available(applied)
     yield _database(applied, demand)
-    yield _scaling(spec)
-    yield Condition("ScalingLimited", False, "NotScaling")
+    yield _active(scaling)
+    yield _limited(scaling)
 
 
 def _ready(applied: Applied) -> Condition:
@@ -146,7 +147,7 @@ def _database(applied: Applied, demand: Demand) -> Condition:
     type_ = "DatabaseReachable"
     if not demand.reachable:
         return Condition(type_, None, "OperatorCannotReach", "PostgreSQL does not answer")
-    beating = demand.row.workers if demand.row else 0
+    beating = demand.signals.demand.workers if demand.signals else 0
     if beating:
         return Condition(type_, True, "WorkersBeat", f"{beating} worker processes beat")
     if applied.availability and applied.availability.ready:
@@ -156,27 +157,54 @@ def _database(applied: Applied, demand: Demand) -> Condition:
     return Condition(type_, None, "NoWorkers", "no worker has reached the database yet")
 
 
-def _scaling(spec: WorkerPoolSpec) -> Condition:
-    mode = spec.autoscaling.mode
-    if mode is ScalingMode.INTERNAL:
-        return Condition(
-            "ScalingActive", False, "FixedAtMinimum", "this version has no autoscaler of its own"
-        )
-    if mode is ScalingMode.EXTERNAL:
-        return Condition("ScalingActive", False, "External", "replicas are set through /scale")
-    return Condition("ScalingActive", False, "Disabled", "autoscaling.mode is None")
+def _active(scaling: Scaling) -> Condition:
+    type_ = "ScalingActive"
+    if scaling.mode is ScalingMode.EXTERNAL:
+        return Condition(type_, False, "External", "replicas are set through /scale")
+    if scaling.mode is ScalingMode.NONE:
+        return Condition(type_, False, "Disabled", "autoscaling.mode is None")
+    decision = scaling.decision
+    if decision is None:
+        return Condition(type_, None, "NotDecided", "there is no Deployment to scale yet")
+    if decision.why is Why.UNKNOWN or decision.outcome is Outcome.HELD:
+        return Condition(type_, False, Why.UNKNOWN.value, decision.message)
+    return Condition(type_, True, decision.why.value, f"{decision.needed} workers are needed")
+
+
+def _limited(scaling: Scaling) -> Condition:
+    type_, decision = "ScalingLimited", scaling.decision
+    if decision is None:
+        return Condition(type_, False, "NotScaling")
+    if decision.limit is None:
+        return Condition(type_, False, "WithinLimits")
+    # That a smaller pool must be enough for a while is how it should be, and no news.
+    limits = decision.limit is not Limit.WINDOW
+    return Condition(type_, limits, decision.limit.value, decision.message)
+
+
+def _last_scale(scaling: Scaling, before: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    scaled = scaling.scaled
+    if scaled is None:
+        return dict(before.get("lastScale") or {})
+    return {
+        "time": timestamp(now),
+        "fromReplicas": scaled.before,
+        "toReplicas": scaled.after,
+        "reason": scaled.why,
+    }
 
 
 def _queue(demand: Demand, before: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    if demand.row is None:
+    if demand.signals is None:
         return dict(before.get("queue") or {})
+    row = demand.signals.demand
     queue: dict[str, Any] = {
-        "queuedRuns": demand.row.claimable,
-        "runningRuns": demand.row.running,
+        "queuedRuns": row.claimable,
+        "runningRuns": row.running,
         "sampleTime": timestamp(now),
     }
-    if demand.row.oldest_ready_at:
-        queue["oldestQueuedTime"] = timestamp(demand.row.oldest_ready_at)
+    if row.oldest_ready_at:
+        queue["oldestQueuedTime"] = timestamp(row.oldest_ready_at)
     return queue
 
 

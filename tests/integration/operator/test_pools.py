@@ -61,8 +61,8 @@ async def test_a_pool_becomes_a_deployment_and_a_disruption_budget(stage: Stage)
         "Ready": "True/WorkersReady",
         "Available": "True/Available",
         "DatabaseReachable": "Unknown/NoWorkers",
-        "ScalingActive": "False/FixedAtMinimum",
-        "ScalingLimited": "False/NotScaling",
+        "ScalingActive": "True/SlotUtilization",
+        "ScalingLimited": "False/WithinLimits",
     }
 
     async def settled() -> bool:
@@ -89,11 +89,20 @@ async def test_a_changed_pool_changes_its_deployment(stage: Stage) -> None:
 
 
 async def test_an_edit_by_hand_is_undone(stage: Stage) -> None:
-    await stage.create(WORKER_POOLS, "default", spec=pool_spec())
+    fixed = pool_spec(autoscaling={"mode": "None", "minReplicas": 0}, replicas=0)
+    await stage.create(WORKER_POOLS, "default", spec=fixed)
     await stage.operator()
     await made(stage, replicas=0)
     stage.kubectl("scale", "deployment/rowlock-default", "--replicas=5")
     await made(stage, replicas=0)
+    stage.kubectl("set", "image", "deployment/rowlock-default", "worker=example.test/other:1")
+
+    async def undone() -> bool:
+        found = await made(stage)
+        image = found["spec"]["template"]["spec"]["containers"][0]["image"]
+        return bool(image == fixed["image"])
+
+    await eventually(undone, "the image of the pool")
 
 
 async def test_a_foreign_deployment_is_not_touched(stage: Stage) -> None:

@@ -77,6 +77,20 @@ async def test_the_documented_rights_are_enough(stage: Stage, limited: Path) -> 
         return "Unschedulable" in stage.kubectl("get", "wpool", "default", "-o", "yaml")
 
     await eventually(unschedulable, "the Pods to be read")
+    # To have fewer workers, Pods are marked; another autoscaler's number is filled once.
+    stage.patch("wpool", "default", autoscaling={"mode": "External", "minReplicas": 0}, replicas=0)
+
+    async def marked_and_gone() -> bool:
+        return stage.kubectl("get", "pods", "-o", "name") == ""
+
+    await eventually(marked_and_gone, "no Pods")
+    stage.kubectl("patch", "wpool", "default", "--type=json", "-p",
+                  '[{"op": "remove", "path": "/spec/replicas"}]')  # fmt: skip
+
+    async def filled() -> bool:
+        return stage.kubectl("get", "wpool", "default", "-o", "jsonpath={.spec.replicas}") == "0"
+
+    await eventually(filled, "spec.replicas to be filled")
     _, text = await operator.probe("/metrics")
     assert not re.search(r'requests_total{code="403"[^}]*} [1-9]', text)
     assert await operator.stop() == 0
@@ -87,7 +101,7 @@ async def test_a_missing_right_to_one_input_holds_up_nobody_else(
 ) -> None:
     stage.kubectl(
         "patch", "role", "rowlock-operator", "--type=json", "-p",
-        '[{"op": "remove", "path": "/rules/2"}]',
+        '[{"op": "remove", "path": "/rules/3"}]',
     )  # fmt: skip
     await stage.basics()
     await stage.operator("--kubeconfig", str(limited))

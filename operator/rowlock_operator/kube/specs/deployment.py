@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from rowlock.errors import RowlockError
 from rowlock_operator.api.workerpool import WorkerPoolSpec
@@ -68,7 +71,7 @@ def deployment(
     return {
         "apiVersion": DEPLOYMENTS.api_version,
         "kind": DEPLOYMENTS.kind,
-        "metadata": _metadata(pool),
+        "metadata": metadata(pool),
         "spec": {
             "replicas": replicas,
             "revisionHistoryLimit": 3,
@@ -88,7 +91,7 @@ def disruption_budget(pool: PoolIdentity) -> dict[str, Any]:
     return {
         "apiVersion": DISRUPTION_BUDGETS.api_version,
         "kind": DISRUPTION_BUDGETS.kind,
-        "metadata": _metadata(pool),
+        "metadata": metadata(pool),
         "spec": {
             "maxUnavailable": 1,
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
@@ -97,7 +100,8 @@ def disruption_budget(pool: PoolIdentity) -> dict[str, Any]:
     }
 
 
-def _metadata(pool: PoolIdentity) -> dict[str, Any]:
+def metadata(pool: PoolIdentity) -> dict[str, Any]:
+    """Return name, labels and owner of whatever belongs to a pool."""
     return {
         "name": labels.object_name(pool.name),
         "namespace": pool.namespace,
@@ -123,7 +127,15 @@ def _template(
     # The selector must go on finding the Pods, whatever the template says.
     template["metadata"] = merge(metadata, {"labels": labels.labels(pool.name)})
     _check(template.get("spec"))
+    template["metadata"] = merge(
+        template["metadata"], {"annotations": {labels.TEMPLATE_ANNOTATION: _digest(template)}}
+    )
     return template
+
+
+def _digest(template: Mapping[str, Any]) -> str:
+    """Return what tells Pods of this template from those of another."""
+    return hashlib.sha256(msgspec.json.encode(template, order="sorted")).hexdigest()[:16]
 
 
 def _check(pod: Any) -> None:

@@ -9,10 +9,12 @@ from rowlock_operator.kube.resources import WORKER_POOLS
 
 MANAGED_BY = "rowlock-operator"
 POOL_LABEL = f"{names.GROUP}/pool"
+#: Of a Pod: which template it was made from.
+TEMPLATE_ANNOTATION = f"{names.GROUP}/template"
 
 
 def object_name(pool: str) -> str:
-    """Return the name of a pool's Deployment and PodDisruptionBudget."""
+    """Return the name of a pool's Deployment and of all that belongs to it."""
     return f"rowlock-{pool}"
 
 

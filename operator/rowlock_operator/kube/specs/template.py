@@ -1,13 +1,7 @@
 """Merging a WorkerPool's `podTemplate` into the generated one.
 
-| list                                            | entries are matched by |
-|-------------------------------------------------|------------------------|
-| containers, initContainers, env, volumes        | name                   |
-| imagePullSecrets, ports                         | name                   |
-| volumeMounts                                    | mountPath              |
-| topologySpreadConstraints                       | topologyKey            |
-| every other list (args, tolerations, envFrom …) | replaced as a whole    |
-
+Lists whose name is in `MERGE_KEYS` are merged entry by entry, all others replaced as a whole;
+docs/explanation/operator.md has the same table, and a test that says so.
 Maps are merged key by key; `null` takes a key away. Entries that match nothing are added.
 """
 
@@ -23,7 +17,10 @@ MERGE_KEYS: Mapping[str, str] = {
     "volumes": "name",
     "imagePullSecrets": "name",
     "ports": "name",
+    "resourceClaims": "name",
     "volumeMounts": "mountPath",
+    "volumeDevices": "devicePath",
+    "hostAliases": "ip",
     "topologySpreadConstraints": "topologyKey",
 }
 
