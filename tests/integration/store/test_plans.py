@@ -152,7 +152,7 @@ def arguments(today: list[int]) -> dict[str, list[Any]]:
         "already_finished": [1, today, [1] * n],
         "release": [1, today, [1] * n, [0] * n],
         "already_released": [today, [1] * n],
-        "beat": [workers, *([1] * 8 for _ in range(3)), [False] * 8],
+        "beat": [workers, *([1] * 8 for _ in range(3)), [False] * 8, *([1] * 8 for _ in range(4))],
         "wishes": [workers],
         "fence": [workers, "Stalled", workers],
         "workers_of_instance": ["pod-7/main", []],
