@@ -61,6 +61,8 @@ class WorkerSettings(DatabaseSettings):
         After SIGTERM, how long runs may take to reach a step boundary.
     pod_name, pod_uid, container, node
         Who it is, from the downward API in a pod; empty elsewhere.
+    cluster
+        Cluster of its pod, as the operator names it; the operator sets it.
     instance
         Same over restarts of one worker, and different for two that run at once:
         a worker that boots fences earlier boots of its own instance.
@@ -101,6 +103,7 @@ class WorkerSettings(DatabaseSettings):
     pod_uid: str = ""
     container: str = "worker"
     node: str = ""
+    cluster: str = ""
     instance: str = ""
     build: str = ""
     connect_timeout_seconds: float = Field(default=30, ge=0, le=3600)

@@ -180,6 +180,7 @@ class FenceReason(StrEnum):
     LEASE_EXPIRED = "LeaseExpired"
     WORKER_DIED = "WorkerDied"
     WORKER_DELETED = "WorkerDeleted"
+    WORKER_EVICTED = "WorkerEvicted"
     NODE_LOST = "NodeLost"
     STALLED = "Stalled"
     LEFT = "Left"
@@ -222,6 +223,7 @@ class FailureReason(StrEnum):
     BUDGET_EXCEEDED = "BudgetExceeded"
     DUPLICATE_IDEMPOTENCY_KEY = "DuplicateIdempotencyKey"
     ROW_MISSING = "RowMissing"
+    HISTORY_EXPIRED = "HistoryExpired"
     CANCELLED = "Cancelled"
 
 
@@ -257,6 +259,7 @@ class ConditionType(StrEnum):
 class WaitReason(StrEnum):
     """Why a run that is not finished does not run now (condition Running=False)."""
 
+    DATABASE_UNAVAILABLE = "DatabaseUnavailable"
     AGENT_NOT_FOUND = "AgentNotFound"
     POOL_NOT_FOUND = "PoolNotFound"
     INPUT_NOT_FOUND = "InputNotFound"
@@ -269,6 +272,27 @@ class WaitReason(StrEnum):
     AWAITING_APPROVAL = "AwaitingApproval"
     SUSPENDED = "Suspended"
     SLEEPING = "Sleeping"
+
+
+@unique
+class ConditionReason(StrEnum):
+    """Reasons of conditions that no other table has: neither a wait, nor a loss, nor a failure."""
+
+    ENQUEUED = "Enqueued"
+    LEASE_HELD = "LeaseHeld"
+    RESUMED = "Resumed"
+    CANCELLING = "Cancelling"
+    NOT_STARTED = "NotStarted"
+    FINISHED = "Finished"
+    NOT_SUSPENDED = "NotSuspended"
+    SUSPENDING = "Suspending"
+    OPEN_QUESTION = "OpenQuestion"
+    NO_OPEN_QUESTION = "NoOpenQuestion"
+    NOT_TAKEN_OVER = "NotTakenOver"
+    TAKEN_OVER = "TakenOver"
+    IN_PROGRESS = "InProgress"
+    COMPLETED = "Completed"
+    DEGRADED = "Degraded"
 
 
 @dataclass(frozen=True, slots=True)

@@ -348,6 +348,8 @@ class NewWorker:
         What people see: the pod's name, or host-pid.
     quarantine
         It claims only runs that are to be alone, one at a time.
+    cluster
+        Of its pod; the operator of that cluster fences it once the pod is gone.
     """
 
     pool_id: PoolId
@@ -359,6 +361,7 @@ class NewWorker:
     pod_uid: str | None = None
     node: str | None = None
     quarantine: bool = False
+    cluster: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,6 +499,8 @@ class RunSnapshot:
         It is claimed alone, for processes died that it may have killed.
     worker
         Name of the worker that holds it, or held it last (final).
+    pod_uid
+        Of that worker's pod, if it is one and its row is still there.
     started_at
         First claim of the run; None before.
     due_at, timer_reason
@@ -536,6 +541,7 @@ class RunSnapshot:
     due_at: datetime | None = None
     timer_reason: int | None = None
     worker: str | None = None
+    pod_uid: str | None = None
     cancel_asked: bool = False
     parked_for: tuple[str, ...] = ()
     questions: tuple[Asked, ...] = ()

@@ -20,7 +20,8 @@ from rowlock.store.connection import Connection
 from rowlock.store.types import Beat, Fenced, NewWorker, Reaped, RunId, Wish, WorkerId
 
 _NEW: Final = attrgetter(
-    "pool_id", "instance", "name", "pod_uid", "node", "pid", "build", "lease_seconds", "quarantine"
+    *("pool_id", "instance", "name", "pod_uid", "node", "pid", "build", "lease_seconds"),
+    *("quarantine", "cluster"),
 )
 _BEAT: Final = attrgetter(
     "worker_id",
@@ -158,6 +159,8 @@ class Silence:
         Seconds since most pods were first found silent; None when that is new or not so.
     lease_seconds
         The longest lease among the silent.
+    explained
+        The silent whose node is known to be lost; they are in `workers` too, and in no other count.
     """
 
     workers: tuple[WorkerId, ...]
@@ -165,6 +168,7 @@ class Silence:
     silent_pods: int
     lease_seconds: float
     mass_for: float | None
+    explained: tuple[WorkerId, ...] = ()
 
     @property
     def mass(self) -> bool:
@@ -179,12 +183,12 @@ class Silence:
     @property
     def to_fence(self) -> list[WorkerId]:
         """Who is to be fenced now."""
-        return [] if self.in_doubt else list(self.workers)
+        return list(self.explained if self.in_doubt else self.workers)
 
 
 async def _listen(conn: Connection) -> Silence:
     row = await conn.fetchone("overdue")
-    return Silence(tuple(row[0]), row[1], row[2], row[3], row[4])
+    return Silence(tuple(row[0]), row[1], row[2], row[3], row[4], tuple(row[5]))
 
 
 def _fenced(workers: Sequence[int], moved: Sequence[asyncpg.Record]) -> Fenced:

@@ -59,6 +59,7 @@ def _plan(settings: WorkerSettings, pool: PoolId, index: int, slots: int) -> Pla
         lease_seconds=settings.lease_seconds,
         pod_uid=settings.pod_uid or None,
         node=settings.node or None,
+        cluster=settings.cluster or None,
     )
     boot = Boot(
         database_url=settings.database_url.get_secret_value(),

@@ -298,6 +298,10 @@ CREATE TABLE rowlock.worker (
   instance      text COLLATE "C" NOT NULL,
   name          text NOT NULL,
   pod_uid       text,
+  -- Of its pod: name of the cluster as its operator knows it; NULL outside Kubernetes.
+  cluster       text,
+  -- The operator found its node lost: once its lease lapses, that is why.
+  node_lost     boolean NOT NULL DEFAULT false,
   node          text,
   pid           int NOT NULL,
   build         text NOT NULL,

@@ -30,7 +30,7 @@ FROM rowlock.run_lease q;
 
 -- Live workers and the end of what their last beat, or a grant of the reaper, gave them.
 CREATE VIEW rowlock.worker_live AS
-SELECT w.worker_id, w.pool_id, w.name, w.node, w.lease_seconds, w.started_at, w.quarantine,
+SELECT w.worker_id, w.pool_id, w.name, w.node, w.lease_seconds, w.started_at, w.quarantine, w.node_lost,
        coalesce(w.pod_uid, split_part(w.instance, '/', 1)) AS pod,
        b.beat_at, b.slots, b.running, b.lag_ms, b.draining, b.tries, b.refused, b.commit_ms, b.cpu_percent,
        w.rests_until,

@@ -49,6 +49,11 @@ BEGIN
     GRANT INSERT, UPDATE ON rowlock.agent, rowlock.agent_revision TO rowlock_operator;
     GRANT DELETE ON rowlock.run_change, rowlock.run_object TO rowlock_operator;
     GRANT UPDATE ON rowlock.run_change TO rowlock_operator;
+    GRANT UPDATE (priority, vft) ON rowlock.run_ready, rowlock.run_backlog, rowlock.run_parked TO rowlock_operator;
+    -- Of a later migration.
+    IF to_regclass('rowlock.run_ttl') IS NOT NULL THEN
+      GRANT INSERT, UPDATE, DELETE ON rowlock.run_ttl TO rowlock_operator;
+    END IF;
   END IF;
 END $$;
 

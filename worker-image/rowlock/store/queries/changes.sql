@@ -18,6 +18,7 @@ SELECT o.run_id, o.cluster, o.uid, o.namespace, o.name, o.generation,
        r.created_at, v.digest AS agent_revision, l.ready_at, coalesce(l.claimed_at, f.claimed_at) AS claimed_at,
        coalesce(l.started_at, f.started_at) AS started_at, l.due_at, l.timer_reason,
        coalesce(w.name, f.worker, f.carry -> -1 ->> 'worker') AS worker,
+       coalesce(w.pod_uid, (SELECT x.pod_uid FROM rowlock.worker x WHERE x.worker_id = f.worker_id)) AS pod_uid,
        (SELECT true FROM rowlock.wish x WHERE x.run_id = o.run_id AND x.kind = 1 /* CANCEL */) IS TRUE AS cancel_asked,
        (SELECT x.reasons FROM rowlock.run_parked x WHERE x.run_id = o.run_id) AS parked_for,
        (SELECT array_agg(ROW(q.step_key, q.digest, q.tool, q.expires_at) ORDER BY q.asked_at, q.step_key)
@@ -38,7 +39,7 @@ JOIN rowlock.agent_revision v ON v.revision_id = r.revision_id
 LEFT JOIN LATERAL (SELECT x.* FROM rowlock.run_live x WHERE x.run_id = a.run_id LIMIT 1) l ON true
 LEFT JOIN rowlock.worker w ON w.worker_id = l.worker_id
 LEFT JOIN LATERAL (
-  SELECT x.attempt, x.epoch, x.status, x.reason, x.message, x.outcome, x.step, x.worker, x.takeovers, x.started_at,
+  SELECT x.attempt, x.epoch, x.status, x.reason, x.message, x.outcome, x.step, x.worker, x.worker_id, x.takeovers, x.started_at,
          x.claimed_at, x.finished_at, x.tokens_in, x.tokens_out, x.cost_micro, x.revision, x.carry,
          octet_length(x.result) AS result_size,
          CASE WHEN octet_length(x.result) <= $2::int THEN x.result END AS result

@@ -3,14 +3,15 @@
 -- and keeps new ones out; `move_leases` must see what those writes left, so it needs a newer snapshot.
 
 -- name: register
--- Register one process for each place of the columns $1..$9; one whose pod rests will rest, too.
+-- Register one process for each place of the columns $1..$10; one whose pod rests will rest, too.
 WITH asked AS (
   SELECT * FROM unnest($1::int[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[], $8::float8[],
-                       $9::boolean[])
-    WITH ORDINALITY AS u(pool_id, instance, name, pod_uid, node, pid, build, lease_seconds, quarantine, place)
+                       $9::boolean[], $10::text[])
+    WITH ORDINALITY AS u(pool_id, instance, name, pod_uid, node, pid, build, lease_seconds, quarantine, cluster, place)
 ), made AS (
-  INSERT INTO rowlock.worker (pool_id, instance, name, pod_uid, node, pid, build, lease_seconds, quarantine, rests_until)
-  SELECT pool_id, instance, name, pod_uid, node, pid, build, lease_seconds, quarantine,
+  INSERT INTO rowlock.worker (pool_id, instance, name, pod_uid, node, pid, build, lease_seconds, quarantine, cluster,
+                              rests_until)
+  SELECT pool_id, instance, name, pod_uid, node, pid, build, lease_seconds, quarantine, cluster,
          (SELECT max(w.rests_until) FROM rowlock.worker w WHERE w.pod_uid = a.pod_uid AND w.fenced_at IS NULL)
   FROM asked a ORDER BY place
   RETURNING worker_id
@@ -170,12 +171,14 @@ RETURNING extract(epoch FROM r.tick_at - old.tick_at)::float8 AS since;
 UPDATE rowlock.reaper SET granted_at = rowlock.now(), mass_since = NULL;
 
 -- name: overdue
--- Read who is silent for longer than its lease, of how many, and since when most are.
+-- Read who is silent for longer than its lease, of how many, since when most are, and whose node is lost:
+-- what explains a silence is no reason to doubt the network.
 SELECT coalesce(array_agg(v.worker_id ORDER BY v.worker_id) FILTER (WHERE v.silent), '{}') AS workers,
-       count(DISTINCT v.pod) AS pods,
-       count(DISTINCT v.pod) FILTER (WHERE v.silent) AS silent_pods,
-       coalesce(max(v.lease_seconds) FILTER (WHERE v.silent), 0)::float8 AS lease_seconds,
-       (SELECT extract(epoch FROM rowlock.now() - r.mass_since)::float8 FROM rowlock.reaper r) AS mass_for
+       count(DISTINCT v.pod) FILTER (WHERE NOT v.node_lost) AS pods,
+       count(DISTINCT v.pod) FILTER (WHERE v.silent AND NOT v.node_lost) AS silent_pods,
+       coalesce(max(v.lease_seconds) FILTER (WHERE v.silent AND NOT v.node_lost), 0)::float8 AS lease_seconds,
+       (SELECT extract(epoch FROM rowlock.now() - r.mass_since)::float8 FROM rowlock.reaper r) AS mass_for,
+       coalesce(array_agg(v.worker_id ORDER BY v.worker_id) FILTER (WHERE v.silent AND v.node_lost), '{}') AS explained
 FROM (SELECT l.*, l.lease_until < rowlock.now() AS silent FROM rowlock.worker_live l) v;
 
 -- name: mass_silence
@@ -190,7 +193,8 @@ ORDER BY worker_id FOR UPDATE SKIP LOCKED;
 
 -- name: fence_silent
 -- Fence those of the locked workers $1 that have still not beaten.
-UPDATE rowlock.worker w SET fenced_at = rowlock.now(), fence_reason = 'LeaseExpired'
+UPDATE rowlock.worker w SET fenced_at = rowlock.now(),
+                            fence_reason = CASE WHEN w.node_lost THEN 'NodeLost' ELSE 'LeaseExpired' END
 FROM rowlock.worker_live v
 WHERE w.worker_id = ANY($1::bigint[]) AND v.worker_id = w.worker_id AND v.lease_until < rowlock.now()
 RETURNING w.worker_id;
