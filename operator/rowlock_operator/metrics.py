@@ -80,6 +80,14 @@ WAITING_RUNS = _row(
 DEPARTED = _row(
     "departed_total", "counter", "AgentRuns found deleted, whose runs were cancelled or let go."
 )
+EXPIRED = _row("expired_total", "counter", "AgentRuns deleted because their time to live was over.")
+HOLDS = _row(
+    "holds_total",
+    "counter",
+    "Finalizers of the deletion hold, by what was done; give_up is one whose run has not ended.",
+    "kind",
+    values=("add", "release", "give_up"),
+)
 STATUS_WRITES = _row(
     "status_writes_total",
     "counter",
@@ -241,6 +249,18 @@ UPKEEP = _row(
     "kind",
     values=("requeued", "delayed", "failed", "cancelled", "expired", "woken", "promoted", "lapsed"),
 )
+POD_FENCED = _row(
+    "pod_fenced_workers_total",
+    "counter",
+    "Workers fenced because their Pod ended, by reason.",
+    "reason",
+    values=[
+        FenceReason.WORKER_DELETED.value,
+        FenceReason.WORKER_EVICTED.value,
+        FenceReason.WORKER_DIED.value,
+    ],
+)
+WORKER_PODS = _row("worker_pods", "gauge", "Pods of workers that the watch knows.")
 FENCED = _row("fenced_workers_total", "counter", "Workers fenced because their lease ran out.")
 DATABASE_UP = _row("database_up", "gauge", "1 while PostgreSQL answers.")
 LOOP_LAG = _row("loop_lag_seconds", "gauge", "How late an event loop wakes up.", "loop")

@@ -54,6 +54,9 @@ class RunDefaults(BaseSettings):
     max_cost_micro_usd: int | None = Field(default=None, ge=1)
     """Cost that a run may use up, in millionths of a US dollar; unset for no limit."""
 
+    ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=2_147_483_647)
+    """Seconds after its end until an AgentRun is deleted; unset to keep it."""
+
 
 class OperatorSettings(DatabaseSettings):
     """One operator process."""
@@ -109,6 +112,16 @@ class OperatorSettings(DatabaseSettings):
 
     Ten at a time are always believed. 100 switches the brake off.
     """
+
+    deletion_hold: bool = False
+    """Hold AgentRuns that are deleted until their runs have ended, by a finalizer of our own.
+
+    While the operator is away, nothing releases them: they and their namespace stay. Off, no
+    deletion ever waits for the operator.
+    """
+
+    deletion_hold_seconds: float = Field(default=600, ge=1, le=86_400)
+    """How long a deleted AgentRun is held at most."""
 
     pool_period_seconds: float = Field(default=5, ge=0.2, le=300)
     """Time between two looks at all WorkerPools; a shorter pollPeriodSeconds of one cuts it."""

@@ -148,6 +148,7 @@ class AgentRun(Resource):
             Column("Worker", ".status.worker", wide=True),
             Column("Outcome", ".status.outcome", wide=True),
             Column("Revision", ".status.revision", "integer", wide=True),
+            Column("TTL", ".spec.ttlSecondsAfterFinished", "integer", wide=True),
             Column("Started", ".status.startTime", "date"),
             AGE,
         ),

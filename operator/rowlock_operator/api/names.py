@@ -16,3 +16,6 @@ AGENT_RUNS: Final = "agentruns"
 AGENTS: Final = "agents"
 WORKER_POOLS: Final = "workerpools"
 AGENT_RUN_APPROVALS: Final = "agentrunapprovals"
+
+#: Finalizer of an AgentRun whose deletion is held until its run has ended; off by default.
+HOLD: Final = f"{GROUP}/hold"

@@ -11,6 +11,7 @@ from rowlock.states import (
     ApprovalCondition,
     ApprovalPhase,
     ApprovalReason,
+    ConditionReason,
     ConditionType,
     FailureReason,
     FenceReason,
@@ -33,7 +34,7 @@ CONDITIONS: Final[dict[ConditionType, str]] = {
 }
 
 PHASES: Final[dict[Phase, str]] = {
-    Phase.PENDING: "The operator has not written the run to the database yet.",
+    Phase.PENDING: "The operator could not write the run to the database yet.",
     Phase.QUEUED: "It waits for a worker, or for what the reason names.",
     Phase.RUNNING: "A worker holds it, or it sleeps and goes on by itself.",
     Phase.AWAITING_APPROVAL: "It waits for a person's decision.",
@@ -45,6 +46,7 @@ PHASES: Final[dict[Phase, str]] = {
 }
 
 WAIT_REASONS: Final[dict[WaitReason, str]] = {
+    WaitReason.DATABASE_UNAVAILABLE: "PostgreSQL does not answer the operator.",
     WaitReason.AGENT_NOT_FOUND: "There is no Agent of that name yet.",
     WaitReason.POOL_NOT_FOUND: "There is no WorkerPool of that name yet.",
     WaitReason.INPUT_NOT_FOUND: "The ConfigMap, or its key, of spec.input is not there yet.",
@@ -80,6 +82,10 @@ FAILURE_REASONS: Final[dict[FailureReason, str]] = {
         "The object says that it was accepted, but the database does not know it: it was restored "
         "from a backup, or the row outlived its retention. It is never started a second time."
     ),
+    FailureReason.HISTORY_EXPIRED: (
+        "A re-drive was asked for after the retention had taken the run's steps away; "
+        "how it ended stands in Finished and Succeeded as before."
+    ),
     FailureReason.CANCELLED: "It was cancelled.",
 }
 
@@ -87,9 +93,28 @@ TAKEOVER_REASONS: Final[dict[FenceReason, str]] = {
     FenceReason.LEASE_EXPIRED: "The worker gave no sign of life for the lease's duration.",
     FenceReason.WORKER_DIED: "The worker's process ended.",
     FenceReason.WORKER_DELETED: "The worker's Pod is gone.",
+    FenceReason.WORKER_EVICTED: "The worker's Pod was evicted, preempted or shut down by its node.",
     FenceReason.NODE_LOST: "The worker's node is lost, and the worker silent.",
     FenceReason.STALLED: "The worker's process was blocked for longer than stallCeilingSeconds.",
     FenceReason.LEFT: "The worker left before its runs had ended.",
+}
+
+CONDITION_REASONS: Final[dict[ConditionReason, str]] = {
+    ConditionReason.ENQUEUED: "Accepted=True: the message names the row.",
+    ConditionReason.LEASE_HELD: "Running=True: the message names the worker and the lease.",
+    ConditionReason.RESUMED: "status.reason of a run that another worker has just gone on with.",
+    ConditionReason.CANCELLING: "Running=True: its end was asked for, and its worker told.",
+    ConditionReason.NOT_STARTED: "Running=False: it ended before it was taken in.",
+    ConditionReason.FINISHED: "Running=False: it has ended.",
+    ConditionReason.NOT_SUSPENDED: "Suspended=False.",
+    ConditionReason.SUSPENDING: "Suspended=False: it will be held at its next step.",
+    ConditionReason.OPEN_QUESTION: "AwaitingApproval=True.",
+    ConditionReason.NO_OPEN_QUESTION: "AwaitingApproval=False.",
+    ConditionReason.NOT_TAKEN_OVER: "Resumed=False; a hand-over leaves it so.",
+    ConditionReason.TAKEN_OVER: "Resumed=True: the history does not say how the worker was lost.",
+    ConditionReason.IN_PROGRESS: "Finished=False, Succeeded=Unknown: it has not ended.",
+    ConditionReason.COMPLETED: "Finished=True, Succeeded=True: it ended with a result.",
+    ConditionReason.DEGRADED: "The same, with a result that is worse by the agent's own word.",
 }
 
 OUTCOMES: Final[dict[Outcome, str]] = {

@@ -11,6 +11,7 @@ from rowlock.states import (
     ApprovalCondition,
     ApprovalPhase,
     ApprovalReason,
+    ConditionReason,
     ConditionType,
     FailureReason,
     FenceReason,
@@ -62,6 +63,7 @@ def words_page() -> str:
             FailureReason,
             vocabulary.FAILURE_REASONS,
         ),
+        _words("All other reasons", "Reason", ConditionReason, vocabulary.CONDITION_REASONS),
         _words("How good a result is", "status.outcome", Outcome, vocabulary.OUTCOMES),
         _words(
             "Conditions of an AgentRunApproval",

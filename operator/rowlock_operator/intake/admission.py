@@ -6,20 +6,22 @@ Every step may be repeated: after an error the inbox hands the same objects over
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 
-from rowlock.errors import RowRejected
-from rowlock.states import FailureReason
-from rowlock.store import changes, parking, redrive
+from rowlock.errors import RowRejected, StoreUnavailable
+from rowlock.states import FailureReason, WaitReason
+from rowlock.store import changes, expiry, parking, priority, redrive
 from rowlock.store import intake as store
 from rowlock.store.connection import Connection
+from rowlock.store.expiry import TimeToLive
 from rowlock.store.types import Enqueued, Redriving, RunId, Submission
 from rowlock_operator import metrics as m
 from rowlock_operator.intake.departures import DELETION, Departures
-from rowlock_operator.intake.enqueuer import Answer, Enqueuer
+from rowlock_operator.intake.enqueuer import Answer, Enqueuer, ttls_of_new
+from rowlock_operator.intake.holds import Holds
 from rowlock_operator.intake.lookups import Lookups
 from rowlock_operator.intake.resolver import Accepted, Refused, Resolution, Waits
 from rowlock_operator.intake.seen import Seen
@@ -27,7 +29,7 @@ from rowlock_operator.intake.sorting import Sort, may_have_row, sort
 from rowlock_operator.intake.waiting import Waiting, WaitingRun
 from rowlock_operator.mirror.desk import StatusDesk
 from rowlock_operator.mirror.noticeboard import NoticeBoard
-from rowlock_operator.mirror.notices import EndNotice, SeenNotice, WaitNotice
+from rowlock_operator.mirror.notices import EndNotice, RedriveNotice, SeenNotice, WaitNotice
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +55,7 @@ class Outlets:
     notices: NoticeBoard
     departures: Departures
     waiting: Waiting
+    holds: Holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +97,28 @@ class Admission:
         StoreUnavailable, KubeError
             Something is away; hand over the same batch again.
         """
+        try:
+            return await self._admit(objects)
+        except StoreUnavailable:
+            self._tell_pending(objects)
+            raise
+
+    async def _admit(self, objects: Sequence[Seen]) -> AdmissionReport:
         batch = await self._sorted(objects)
         resolved = await self._lookups.resolve(batch.of(Sort.RESOLVE))
         # Before anything else is awaited: an Agent that appears from now on must find its runs.
         self._await_what_is_missing(resolved)
         accepted = [(seen, it) for seen, it in resolved if isinstance(it, Accepted)]
         answers = await self._enqueuer.enqueue(accepted)
+        await self._settle(batch, accepted, answers)
         # A run that stays cancelled answers a re-drive by one more attempt that is cancelled.
-        await self._redrive(batch)
+        refused = await self._redrive(batch)
         await self._cancel(batch)
         await self._suspend(batch, answers)
-        await self._show(batch)
+        await self._show(batch, but=refused)
         # From here on nothing can fail, so nothing is told twice.
+        self._hold(batch, answers)
+        self._tell_refused_redrives(batch, refused)
         self._tell_rowless(batch)
         self._tell_resolved(resolved)
         self._tell_answers(answers)
@@ -126,6 +139,28 @@ class Admission:
         sorts = {seen.key.uid: sort(seen, has_row=seen.key.uid in rows) for seen in objects}
         return _Batch(objects, sorts, rows)
 
+    async def _settle(
+        self,
+        batch: _Batch,
+        accepted: Sequence[tuple[Seen, Accepted]],
+        answers: Sequence[tuple[Seen, Answer]],
+    ) -> None:
+        """Bring to the database what may change after a run was accepted."""
+        known = batch.of(Sort.SHOW, Sort.CANCEL)
+        ttls = ttls_of_new(accepted, answers)
+        ttls += [TimeToLive(batch.rows[seen.key.uid], seen.ttl) for seen in known]
+        await expiry.set_ttl(self._connection, ttls)
+        waiting = [seen for seen in batch.of(Sort.SHOW) if "startTime" not in seen.status]
+        priorities = {batch.rows[seen.key.uid]: seen.priority for seen in waiting}
+        await priority.set_priorities(self._connection, priorities)
+
+    def _hold(self, batch: _Batch, answers: Sequence[tuple[Seen, Answer]]) -> None:
+        """Have finalizers added to new objects, and looked at on those that are deleted."""
+        keys = [seen.key for seen in batch.objects if seen.held and not seen.gone]
+        if self._to.holds.enabled:
+            keys += [seen.key for seen, _ in answers if not seen.held]
+        self._to.holds.look_at(keys)
+
     async def _cancel(self, batch: _Batch) -> None:
         wishes: dict[tuple[str, str | None], list[RunId]] = defaultdict(list)
         for seen in batch.of(Sort.CANCEL):
@@ -134,15 +169,29 @@ class Admission:
         for (by, reason), run_ids in wishes.items():
             await store.request_cancel(self._connection, run_ids, by=by, reason=reason)
 
-    async def _redrive(self, batch: _Batch) -> None:
+    async def _redrive(self, batch: _Batch) -> dict[str, Redriving]:
+        """Ask for the attempts that are wished for, and return by uid which were refused."""
+        refused: dict[str, Redriving] = {}
         for seen in batch.of(Sort.SHOW, Sort.CANCEL):
             if seen.redrive and not seen.deleting:
                 run_id = batch.rows[seen.key.uid]
                 by = f"spec.redrive {seen.redrive}"
                 outcome = await redrive.redrive_once(self._connection, run_id, by=by)
-                refused = outcome in (Redriving.HISTORY_EXPIRED, Redriving.UNKNOWN)
-                say = log.warning if refused else log.info
+                no = outcome in (Redriving.HISTORY_EXPIRED, Redriving.UNKNOWN)
+                if no:
+                    refused[seen.key.uid] = outcome
+                say = log.warning if no else log.info
                 say("A re-drive was asked for", run=str(seen.key), outcome=outcome.value)
+        return refused
+
+    def _tell_refused_redrives(self, batch: _Batch, refused: Mapping[str, Redriving]) -> None:
+        """Say on the object itself that it does not run again; its row says nothing of it."""
+        for seen in batch.objects:
+            if seen.key.uid in refused:
+                expired = refused[seen.key.uid] is Redriving.HISTORY_EXPIRED
+                reason = FailureReason.HISTORY_EXPIRED if expired else FailureReason.ROW_MISSING
+                notice = RedriveNotice(reason, seen.redrive)
+                self._to.notices.post(seen.key, seen.generation, notice)
 
     async def _suspend(self, batch: _Batch, answers: Sequence[tuple[Seen, Answer]]) -> None:
         """Hold what is to be held, and let go of what our own field held before."""
@@ -159,8 +208,12 @@ class Admission:
             free = [run_id for _, run_id in known]
             await parking.request_continue(self._connection, free, asked_by=_FIELD)
 
-    async def _show(self, batch: _Batch) -> None:
-        shown = [batch.rows[seen.key.uid] for seen in batch.of(Sort.CANCEL, Sort.SHOW)]
+    async def _show(self, batch: _Batch, *, but: Collection[str]) -> None:
+        shown = [
+            batch.rows[seen.key.uid]
+            for seen in batch.of(Sort.CANCEL, Sort.SHOW)
+            if seen.key.uid not in but
+        ]
         if shown:
             await changes.recreate_changes(self._connection, shown)
 
@@ -168,6 +221,13 @@ class Admission:
         for seen, it in resolved:
             if isinstance(it, Waits):
                 self._to.waiting.add(WaitingRun(seen.key, it.reason, it.agent, it.pool))
+
+    def _tell_pending(self, objects: Sequence[Seen]) -> None:
+        """Say of objects that say nothing yet why that is so."""
+        notice = WaitNotice(WaitReason.DATABASE_UNAVAILABLE, "PostgreSQL does not answer")
+        for seen in objects:
+            if not seen.status and not seen.gone and not seen.deleting:
+                self._to.notices.post(seen.key, seen.generation, notice)
 
     def _tell_rowless(self, batch: _Batch) -> None:
         for seen in batch.of(Sort.DEPART, Sort.IGNORE, Sort.REFUSE_CANCELLED):
@@ -178,7 +238,9 @@ class Admission:
         for seen in batch.of(Sort.REFUSE_CANCELLED):
             self._refuse(seen, FailureReason.CANCELLED, "cancelled before it was taken in")
         for seen in batch.of(Sort.SHOW_REFUSAL):
-            self._to.notices.post(seen.key, seen.generation, SeenNotice())
+            again = RedriveNotice(FailureReason.ROW_MISSING, seen.redrive)
+            notice = again if seen.redrive else SeenNotice()
+            self._to.notices.post(seen.key, seen.generation, notice)
 
     def _tell_resolved(self, resolved: Sequence[tuple[Seen, Resolution]]) -> None:
         for seen, it in resolved:

@@ -8,7 +8,8 @@ from rowlock import options as run_options
 from rowlock.errors import RowRejected
 from rowlock.store import intake as store
 from rowlock.store.connection import Connection
-from rowlock.store.types import Enqueued, NewRun
+from rowlock.store.expiry import TimeToLive
+from rowlock.store.types import Enqueued, NewRun, Submission
 from rowlock_operator.intake.resolver import Accepted
 from rowlock_operator.intake.revisions import Revisions
 from rowlock_operator.intake.seen import Seen
@@ -67,3 +68,17 @@ class Enqueuer:
             name=seen.key.name,
             generation=seen.generation,
         )
+
+
+def ttls_of_new(
+    accepted: Sequence[tuple[Seen, Accepted]], answers: Sequence[tuple[Seen, Answer]]
+) -> list[TimeToLive]:
+    """Return the times to live of the runs that were accepted, of those that have one."""
+    other = {seen.key.uid: it.other_ttl for seen, it in accepted}
+    return [
+        TimeToLive(answer.run_id, seen.ttl, other[seen.key.uid])
+        for seen, answer in answers
+        if isinstance(answer, Enqueued)
+        and answer.outcome is not Submission.DUPLICATE_KEY
+        and (seen.ttl is not None or other[seen.key.uid] is not None)
+    ]

@@ -48,6 +48,13 @@ class Lookups:
             if (it := self._decide(seen, spec, entries)) is not None
         ]
 
+    def ttl(self, namespace: str, agent: str) -> int | None:
+        """Return the seconds that runs of an Agent stay after their end, as things stand now."""
+        known = self._catalog.agents.get((namespace, agent))
+        defaults = known.spec.run_defaults if known and known.spec else None
+        of_agent = defaults.ttl_seconds_after_finished if defaults else None
+        return self._defaults.ttl_seconds_after_finished if of_agent is None else of_agent
+
     def _decide(self, seen: Seen, spec: AgentRunSpec, entries: Entries) -> Resolution | None:
         try:
             return resolve(spec, self._around(seen, spec, entries))

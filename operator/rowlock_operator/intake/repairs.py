@@ -8,6 +8,7 @@ from typing import Any
 
 from rowlock.states import Phase
 from rowlock.store.types import LinkedRun
+from rowlock_operator.api.names import HOLD
 from rowlock_operator.kube.errors import CRDsMissing
 from rowlock_operator.kube.resources import ObjectKey
 
@@ -24,12 +25,20 @@ class Listed:
     ----------
     revision
         Of the row that its status shows; None if it shows none.
+    ttl
+        Seconds that it stays after its end, by its own word.
+    held
+        Our finalizer is on it.
     """
 
     key: ObjectKey
     generation: int
     phase: str
     revision: int | None
+    agent: str = ""
+    ttl: int | None = None
+    held: bool = False
+    deleting: bool = False
 
     @property
     def ended(self) -> bool:
@@ -51,6 +60,11 @@ class Findings:
         Rows whose status is older than they are.
     vanished
         Rows whose object is not there any more, live and finished ones.
+    over
+        Objects without a row that are over: refused ones, above all.
+    unheld, held_live, held_in_vain
+        Objects of live runs without our finalizer and with it, and all with it that are deleted
+        or over.
     """
 
     live: int = 0
@@ -59,6 +73,10 @@ class Findings:
     rowless: list[Listed] = field(default_factory=list)
     behind: list[LinkedRun] = field(default_factory=list)
     vanished: list[LinkedRun] = field(default_factory=list)
+    over: list[Listed] = field(default_factory=list)
+    unheld: list[Listed] = field(default_factory=list)
+    held_live: list[Listed] = field(default_factory=list)
+    held_in_vain: list[Listed] = field(default_factory=list)
 
     @property
     def vanished_live(self) -> int:
@@ -91,13 +109,26 @@ def compare(rows: Mapping[str, LinkedRun], listed: Iterable[Listed]) -> Findings
     for item in listed:
         found.unfinished += not item.ended
         row = left.pop(item.key.uid, None)
+        _compare_hold(found, item, row)
         if row is not None:
             if row.revision > (item.revision or 0):
                 found.behind.append(row)
         elif not item.ended:
             (found.new if item.revision is None else found.rowless).append(item)
+        else:
+            found.over.append(item)
     found.vanished = list(left.values())
     return found
+
+
+def _compare_hold(found: Findings, item: Listed, row: LinkedRun | None) -> None:
+    live = row is not None and not row.finished
+    if item.held and (item.deleting or not live):
+        found.held_in_vain.append(item)
+    elif item.held:
+        found.held_live.append(item)
+    elif live and not item.deleting:
+        found.unheld.append(item)
 
 
 def listed_in(table: Mapping[str, Any]) -> list[Listed]:
@@ -109,18 +140,24 @@ def listed_in(table: Mapping[str, Any]) -> list[Listed]:
         The installed definition is of another version.
     """
     columns = {column["name"]: at for at, column in enumerate(table["columnDefinitions"])}
-    if not {"Phase", "Revision"} <= columns.keys():
-        raise CRDsMissing("the AgentRun definition has no column Revision: update rowlock-crds")
-    phase, revision = columns["Phase"], columns["Revision"]
-    return [
-        Listed(_key(row), _metadata(row).get("generation", 0), *_cells(row, phase, revision))
-        for row in table.get("rows") or ()
-    ]
+    if not {"Phase", "Revision", "Agent", "TTL"} <= columns.keys():
+        raise CRDsMissing("the AgentRun definition has not all of our columns: update rowlock-crds")
+    return [_listed(row, columns) for row in table.get("rows") or ()]
 
 
-def _cells(row: Mapping[str, Any], phase: int, revision: int) -> tuple[str, int | None]:
-    shown = row["cells"][revision]
-    return row["cells"][phase] or "", None if shown is None else int(shown)
+def _listed(row: Mapping[str, Any], columns: Mapping[str, int]) -> Listed:
+    metadata, cells = _metadata(row), row["cells"]
+    revision, ttl = cells[columns["Revision"]], cells[columns["TTL"]]
+    return Listed(
+        _key(row),
+        metadata.get("generation", 0),
+        cells[columns["Phase"]] or "",
+        None if revision is None else int(revision),
+        cells[columns["Agent"]] or "",
+        None if ttl is None else int(ttl),
+        held=HOLD in (metadata.get("finalizers") or ()),
+        deleting="deletionTimestamp" in metadata,
+    )
 
 
 def _key(row: Mapping[str, Any]) -> ObjectKey:

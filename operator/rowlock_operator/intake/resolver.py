@@ -30,6 +30,9 @@ class Accepted:
     ----------
     body
         The agent's input as packed JSON.
+    other_ttl
+        Seconds that the object stays after its end unless it says so itself: by the word of its
+        Agent or the installation.
     """
 
     agent: KnownAgent
@@ -41,6 +44,7 @@ class Accepted:
     priority: int
     concurrency_key: str | None
     idempotency_key: str | None
+    other_ttl: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +166,7 @@ def _accepted(
         priority=spec.priority,
         concurrency_key=spec.concurrency_key,
         idempotency_key=spec.idempotency_key,
+        other_ttl=_first(of_agent.ttl_seconds_after_finished, defaults.ttl_seconds_after_finished),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rowlock.states import ConditionType
+from rowlock_operator.api.names import HOLD
 from rowlock_operator.kube.conditions import holds
 from rowlock_operator.kube.resources import AGENT_RUNS, ObjectKey
 
@@ -29,6 +30,8 @@ class Seen:
         It has a deletionTimestamp: it will go, whatever happens.
     owner
         Uid of the AgentRun that it belongs to; empty for none.
+    held
+        Our own finalizer is on it.
     spec, status
         As decoded from JSON; never changed by us.
     """
@@ -42,6 +45,7 @@ class Seen:
     gone: bool = False
     deleting: bool = False
     owner: str = ""
+    held: bool = False
 
     @property
     def run_id(self) -> str | None:
@@ -67,6 +71,16 @@ class Seen:
     def suspended(self) -> bool:
         """Tell whether its owner wants it held."""
         return self.spec.get("desiredState") == "Suspend"
+
+    @property
+    def priority(self) -> int:
+        """Return its place among the queued runs."""
+        return int(self.spec.get("priority") or 0)
+
+    @property
+    def ttl(self) -> int | None:
+        """Return for how many seconds after its end it stays, if it says so itself."""
+        return self.spec.get("ttlSecondsAfterFinished")
 
     @property
     def redrive(self) -> int:
@@ -98,6 +112,7 @@ def seen_from(item: Mapping[str, Any], kind: str, *, gone: bool = False) -> Seen
         gone=gone,
         deleting="deletionTimestamp" in metadata,
         owner=_owner(metadata),
+        held=HOLD in (metadata.get("finalizers") or ()),
     )
 
 

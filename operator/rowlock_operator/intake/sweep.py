@@ -20,6 +20,8 @@ from rowlock.store.connection import Connection
 from rowlock.store.types import LinkedRun, RunId
 from rowlock_operator import metrics as m
 from rowlock_operator.intake.departures import Departures
+from rowlock_operator.intake.expiries import Expiries
+from rowlock_operator.intake.holds import Holds
 from rowlock_operator.intake.inbox import Inbox
 from rowlock_operator.intake.recall import UNFINISHED
 from rowlock_operator.intake.repairs import Findings, Listed, compare, listed_in
@@ -77,6 +79,8 @@ class SweepOutlets:
 
     Parameters
     ----------
+    ttl_else
+        Returns the time to live of runs of an Agent (namespace, name) that say none themselves.
     waits_in_mirror
         Tells whether a run's change is about to be shown anyway.
     """
@@ -84,6 +88,9 @@ class SweepOutlets:
     inbox: Inbox
     departures: Departures
     notices: NoticeBoard
+    expiries: Expiries
+    holds: Holds
+    ttl_else: Callable[[str, str], int | None]
     waits_in_mirror: Callable[[RunId], bool]
 
 
@@ -119,6 +126,7 @@ class Sweep:
         await self._drop_what_was_meanwhile_enqueued(found)
         held = found.held(percent=self._settings.percent)
         report = await self._repair(found, held=held)
+        self._see_off(found)
         await self._ask_for_cancels()
         self._measure(began, held=held)
         return SweepReport(len(listed), len(rows), *report, held=held)
@@ -175,6 +183,18 @@ class Sweep:
         self._metrics.add(m.SWEEP_REPAIRS, "vanished", by=len(found.vanished))
         self._metrics.add(m.SWEEP_REPAIRS, "row_missing", by=len(found.rowless))
         return enqueued, len(found.vanished), len(behind), len(found.rowless)
+
+    def _see_off(self, found: Findings) -> None:
+        """Have objects looked at that are over, or whose deletion is held or should be."""
+        ttls = [(item.key, self._ttl(item)) for item in found.over]
+        self._to.expiries.consider([(key, ttl) for key, ttl in ttls if ttl is not None])
+        hold = found.held_in_vain + (found.unheld if self._to.holds.enabled else found.held_live)
+        self._to.holds.look_at([item.key for item in hold])
+
+    def _ttl(self, item: Listed) -> int | None:
+        if item.ttl is not None:
+            return item.ttl
+        return self._to.ttl_else(item.key.namespace, item.agent)
 
     async def _hand_in(self, new: Sequence[Listed]) -> int:
         """Give objects without a row to the inbox, also those that wait for something."""

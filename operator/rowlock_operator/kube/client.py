@@ -19,8 +19,15 @@ from typing import Any, Self
 import aiohttp
 import msgspec
 
+from rowlock_operator.kube import streams
 from rowlock_operator.kube.credentials import Access
-from rowlock_operator.kube.errors import KubeError, Throttled, Unreachable, from_status
+from rowlock_operator.kube.errors import (
+    KubeError,
+    Throttled,
+    Unreachable,
+    decoded_status,
+    from_status,
+)
 from rowlock_operator.kube.limiter import Limiter
 from rowlock_operator.kube.session import open_session
 
@@ -44,6 +51,7 @@ class Lane(StrEnum):
     STATUS = "status"
     EVENT = "event"
     APPLY = "apply"
+    DELETE = "delete"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +62,7 @@ class Rates:
     status: float = 200
     event: float = 50
     apply: float = 20
+    delete: float = 50
 
     def limiters(self) -> dict[Lane, Limiter]:
         """Return one limiter per lane."""
@@ -62,6 +71,7 @@ class Rates:
             Lane.STATUS: Limiter(self.status),
             Lane.EVENT: Limiter(self.event),
             Lane.APPLY: Limiter(self.apply),
+            Lane.DELETE: Limiter(self.delete),
         }
 
 
@@ -93,12 +103,15 @@ class KubeClient:
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._observe = observe or (lambda _lane, _code: None)
         self._session: aiohttp.ClientSession | None = None
+        self._streams: aiohttp.ClientSession | None = None
         self._away = False
         #: Set when the API server answers again after it gave no answer; the reader clears it.
         self.recovered = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         self._session = open_session(self._access, connections=self._connections)
+        # Streams stay open for minutes: they must not take the connections of requests.
+        self._streams = open_session(self._access, connections=0)
         return self
 
     async def __aexit__(
@@ -107,8 +120,9 @@ class KubeClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._session:
-            await self._session.close()
+        for session in (self._session, self._streams):
+            if session:
+                await session.close()
 
     def rate(self, lane: Lane) -> float:
         """Return the requests a second that a lane may make now."""
@@ -144,6 +158,38 @@ class KubeClient:
                 return
             query["continue"] = token
 
+    async def watch(
+        self, path: str, *, params: Mapping[str, str], seconds: float
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Yield what happens to a collection from `params["resourceVersion"]` on, bookmarks too.
+
+        Parameters
+        ----------
+        seconds
+            The server ends the stream after so long; one that went silent is given up soon after.
+
+        Raises
+        ------
+        Expired
+            The server forgot that version: list again.
+        """
+        query = {
+            **params,
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(int(seconds)),
+        }
+        await self._limiters[Lane.READ].acquire()
+        if self._streams is None:
+            raise RuntimeError("use the client as an async context manager")
+        url = self._access.server + path
+        async for line in streams.lines(self._streams, url, query, seconds=seconds):
+            event = _decoded(line, path)
+            if event["type"] == "ERROR":
+                status = event["object"]
+                raise from_status(int(status.get("code") or 500), status)
+            yield event
+
     async def create(self, path: str, body: Mapping[str, Any], *, lane: Lane = Lane.APPLY) -> Any:
         """Create an object; `Conflict` if it exists."""
         return await self._request("POST", path, lane=lane, body=body, accept=METADATA_ONLY)
@@ -161,6 +207,24 @@ class KubeClient:
         params = {"fieldManager": manager, "force": "true"} | ({"dryRun": "All"} if dry_run else {})
         return await self._request(
             "PATCH", path, lane=Lane.APPLY, params=params, body=body, content=_APPLY
+        )
+
+    async def delete(self, path: str, *, uid: str, version: str) -> Any:
+        """Delete exactly the object that was read: this uid, at this resourceVersion.
+
+        Raises
+        ------
+        Conflict
+            It is another object, or was changed meanwhile.
+        """
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": uid, "resourceVersion": version},
+        }
+        return await self._request(
+            "DELETE", path, lane=Lane.DELETE, body=body, accept=METADATA_ONLY
         )
 
     async def json_patch(
@@ -236,7 +300,7 @@ class KubeClient:
         if response.status < 300:
             return _decoded(raw, path)
         raise from_status(
-            response.status, _status(raw), retry_after=response.headers.get("Retry-After")
+            response.status, decoded_status(raw), retry_after=response.headers.get("Retry-After")
         )
 
 
@@ -245,10 +309,3 @@ def _decoded(raw: bytes, path: str) -> Any:
         return msgspec.json.decode(raw)
     except msgspec.DecodeError as error:
         raise Unreachable(f"{path}: the answer is not JSON: {error}") from error
-
-
-def _status(raw: bytes) -> Any:
-    try:
-        return msgspec.json.decode(raw)
-    except msgspec.DecodeError:
-        return None

@@ -24,6 +24,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from rowlock.errors import ConfigurationError, RowlockError
 
 
@@ -119,6 +121,14 @@ _BY_CODE: dict[int, type[KubeError]] = {
     409: Conflict,
     410: Expired,
 }
+
+
+def decoded_status(raw: bytes) -> Any:
+    """Return the body of an answer that is an error; None if it is no JSON."""
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        return None
 
 
 def from_status(code: int, status: Any, *, retry_after: str | None = None) -> KubeError:

@@ -64,6 +64,7 @@ AGENT_RUN_APPROVALS = Resource(
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 PODS = Resource("", "v1", "pods", "Pod")
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 SERVICES = Resource("", "v1", "services", "Service")

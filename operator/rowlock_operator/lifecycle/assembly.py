@@ -19,6 +19,8 @@ from rowlock_operator.intake.catalog import Catalog
 from rowlock_operator.intake.config_maps import ConfigMaps
 from rowlock_operator.intake.departures import DepartureReport, Departures
 from rowlock_operator.intake.dispatch import Dispatch
+from rowlock_operator.intake.expiries import Expiries
+from rowlock_operator.intake.holds import Holds, HoldSettings
 from rowlock_operator.intake.inbox import Inbox
 from rowlock_operator.intake.limits import Limits
 from rowlock_operator.intake.lookups import Lookups
@@ -37,6 +39,9 @@ from rowlock_operator.mirror.desk import StatusDesk
 from rowlock_operator.mirror.mirror import Mirror, MirrorReport, MirrorSettings
 from rowlock_operator.mirror.noticeboard import NoticeBoard
 from rowlock_operator.mirror.scope import Scope
+from rowlock_operator.pods.fencing import PodFencing, PodScope
+from rowlock_operator.pods.roster import Roster
+from rowlock_operator.pods.watch import PodWatch
 from rowlock_operator.pools.agents import Agents
 from rowlock_operator.pools.autoscaler import Autoscaler
 from rowlock_operator.pools.deployments import Deployments
@@ -59,6 +64,8 @@ class Connections:
     pools: Connection
     limits: Connection
     approvals: Connection
+    pods: Connection
+    endings: Connection
     traces: Connection | None = None
 
     async def close(self) -> None:
@@ -85,8 +92,10 @@ class Assembly:
         self._metrics = metrics
         self._health = health
         self._wire_mirror(client, connections, cluster)
+        self._wire_endings(client, connections, cluster)
         self._wire_intake(client, connections, cluster)
-        self._wire_pools(client, connections)
+        self._wire_pools(client, connections, cluster)
+        self._wire_pods(client, connections, cluster)
         self.upkeep = Upkeep(connections.upkeep, metrics, health)
 
     def loops(self) -> list[Loop]:
@@ -95,11 +104,14 @@ class Assembly:
             Loop("intake", self.dispatch.run_once, self.dispatch.pause),
             Loop("sweep", self._sweep_once, self._until_next_sweep),
             Loop("departures", self.departures.run_once, self._until_departure),
+            Loop("expiries", self.expiries.run_once, self.expiries.pause),
+            Loop("holds", self.holds.run_once, self.holds.pause),
             Loop("mirror", self.mirror.run_once, self._until_change),
             Loop("agents", self.agents.run_once, every(0.5)),
             Loop("approvals", self.approvals.run_once, self.approvals.pause),
             Loop("limits", self.limits.run_once, every(0.2)),
             Loop("pools", self.pools.run_once, self._until_next_pools),
+            Loop("pods", self.pod_fencing.run_once, self.pod_fencing.pause),
             Loop("upkeep", self.upkeep.run_once, every(1.0)),
             Loop("beat", self._beat, self._nothing),
         ]
@@ -144,6 +156,23 @@ class Assembly:
         if self.tracer is not None:
             self.mirror.on_end = self.tracer.ended
 
+    def _wire_endings(self, client: KubeClient, connections: Connections, cluster: str) -> None:
+        settings = self._settings
+        self.expiries = Expiries(
+            client,
+            connections.endings,
+            self.departures,
+            self._metrics,
+            cluster=cluster,
+            namespaces=settings.namespaces,
+        )
+        hold = HoldSettings(
+            cluster=cluster,
+            enabled=settings.deletion_hold,
+            limit=settings.deletion_hold_seconds,
+        )
+        self.holds = Holds(client, connections.endings, self._metrics, hold)
+
     def _wire_intake(self, client: KubeClient, connections: Connections, cluster: str) -> None:
         settings, metrics = self._settings, self._metrics
         self.handover = Handover()
@@ -156,6 +185,7 @@ class Assembly:
             notices=self.notices,
             departures=self.departures,
             waiting=waiting,
+            holds=self.holds,
         )
         admission = Admission(
             connections.intake, lookups, outlets, cluster=cluster, metrics=metrics
@@ -182,12 +212,26 @@ class Assembly:
                 inbox=self.inbox,
                 departures=self.departures,
                 notices=self.notices,
+                expiries=self.expiries,
+                holds=self.holds,
+                ttl_else=lookups.ttl,
                 waits_in_mirror=self.mirror.waits,
             ),
             metrics,
         )
 
-    def _wire_pools(self, client: KubeClient, connections: Connections) -> None:
+    def _wire_pods(self, client: KubeClient, connections: Connections, cluster: str) -> None:
+        namespaces, roster = self._settings.namespaces, Roster()
+        self.pod_watch = PodWatch(client, roster, self._metrics, namespaces=namespaces)
+        self.pod_fencing = PodFencing(
+            client,
+            connections.pods,
+            roster,
+            self._metrics,
+            scope=PodScope(cluster, namespaces),
+        )
+
+    def _wire_pools(self, client: KubeClient, connections: Connections, cluster: str) -> None:
         settings = self._settings
         self.agents = Agents(
             client, self.catalog, self._metrics, default_pool=settings.run_defaults.pool
@@ -197,6 +241,7 @@ class Assembly:
             namespaces=settings.namespaces,
             database=_secret(settings.worker_database_secret),
             log_format=settings.log_format,
+            cluster=cluster,
         )
         mover = Mover(client, connections.pools, deployments)
         self.pools = Pools(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -123,6 +124,7 @@ class Operator:
             supervisor.start(loop.name, runner.run(loop))
         supervisor.start("notices", assembly.notices.run())
         supervisor.start("events", assembly.announcer.run())
+        supervisor.start("pod watch", assembly.pod_watch.run())
         supervisor.start("watch", source.ended())
         self._health.started = True
 
@@ -168,8 +170,8 @@ class Operator:
             yield Connections(**opened)
 
     def _connection_names(self) -> list[str]:
-        traces = ["traces"] if self._settings.traces else []
-        return ["intake", "mirror", "sweep", "upkeep", "pools", "limits", "approvals", *traces]
+        names = [part.name for part in dataclasses.fields(Connections)]
+        return names if self._settings.traces else [name for name in names if name != "traces"]
 
     def _count_event(self, kind: str, echo: bool) -> None:
         self._metrics.add(m.WATCH_EVENTS, kind)

@@ -49,8 +49,9 @@ class Announcement:
     ----------
     number
         Of the change that it announces.
-    pod
-        The Pod that the run went to; empty if there is none to point at.
+    pod, pod_uid
+        The Pod that the run went to; empty if there is none to point at. The uid is empty too
+        when the run has gone on elsewhere since.
     approval
         The AgentRunApproval that it is about; empty for none.
     about
@@ -63,6 +64,7 @@ class Announcement:
     note: str
     at: datetime
     pod: str = ""
+    pod_uid: str = ""
     approval: str = ""
     about: Resource = AGENT_RUNS
 
@@ -82,9 +84,12 @@ def announcement(change: Change, snapshot: RunSnapshot) -> Announcement | None:
     said = _said(change, snapshot)
     if said is None:
         return None
-    reason, note, pod = said
+    reason, note, worker = said
     key = ObjectKey(snapshot.namespace, snapshot.name, snapshot.uid)
-    return Announcement(key, reason, change.seq, cut(note, _NOTE_BYTES), change.at, pod=pod)
+    pod, pod_uid = _pod_of(worker, snapshot)
+    return Announcement(
+        key, reason, change.seq, cut(note, _NOTE_BYTES), change.at, pod=pod, pod_uid=pod_uid
+    )
 
 
 def event_body(said: Announcement, *, instance: str) -> dict[str, Any]:
@@ -115,12 +120,13 @@ def event_body(said: Announcement, *, instance: str) -> dict[str, Any]:
             "kind": related[0].kind,
             "namespace": said.key.namespace,
             "name": related[1],
+            **({"uid": said.pod_uid} if said.pod_uid else {}),
         }
     return body
 
 
 def _said(change: Change, snapshot: RunSnapshot) -> tuple[str, str, str] | None:
-    """Return reason, note and the Pod's name."""
+    """Return reason, note and the worker that the run went to."""
     if change.kind is ChangeKind.QUEUED:
         return "RunQueued", f"run {snapshot.run_id} waits for a worker", ""
     if change.kind is ChangeKind.CLAIMED and change.epoch == 1:
@@ -159,6 +165,14 @@ def _moved(change: Change, snapshot: RunSnapshot) -> tuple[str, str, str] | None
     if not taken:
         return "RunHandedOver", note, move.to_worker
     return "RunTakenOver", f"{note}, {move.count}: {move.reason}", move.to_worker
+
+
+def _pod_of(worker: str, snapshot: RunSnapshot) -> tuple[str, str]:
+    """Return name and uid of a worker's Pod; a worker outside Kubernetes has none."""
+    name = worker.split("/", maxsplit=1)[0]
+    if worker != snapshot.worker:
+        return name, ""
+    return (name, snapshot.pod_uid) if snapshot.pod_uid else ("", "")
 
 
 def _worker_of(epoch: int, snapshot: RunSnapshot) -> str:

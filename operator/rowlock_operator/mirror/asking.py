@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from rowlock.states import ConditionType, ParkReason
+from rowlock.states import ConditionReason, ConditionType, ParkReason
 from rowlock.store.types import Asked, RunSnapshot
 from rowlock_operator.approvals.identity import approval_name
 from rowlock_operator.kube.conditions import Condition, timestamp
@@ -17,8 +17,10 @@ def awaiting_approval(snapshot: RunSnapshot) -> Condition:
     """Return whether the run waits for a person."""
     type_ = ConditionType.AWAITING_APPROVAL
     if not _waits(snapshot):
-        return Condition(type_, False, "NoOpenQuestion", at=snapshot.created_at)
-    return Condition(type_, True, "OpenQuestion", _message(snapshot), snapshot.ready_at)
+        return Condition(type_, False, ConditionReason.NO_OPEN_QUESTION, at=snapshot.created_at)
+    return Condition(
+        type_, True, ConditionReason.OPEN_QUESTION, _message(snapshot), snapshot.ready_at
+    )
 
 
 def pending_approval(snapshot: RunSnapshot) -> dict[str, Any]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rowlock.states import (
+    ConditionReason,
     ConditionType,
+    FailureReason,
     FinalStatus,
     ParkReason,
     Place,
@@ -16,8 +18,6 @@ from rowlock.waiting import wait_reason
 from rowlock_operator.kube.conditions import Condition
 from rowlock_operator.mirror.asking import awaiting_approval
 from rowlock_operator.mirror.leases import Change
-
-_IN_PROGRESS = "InProgress"
 
 
 def run_conditions(snapshot: RunSnapshot, takeover: Change | None) -> Iterator[Condition]:
@@ -31,7 +31,7 @@ def run_conditions(snapshot: RunSnapshot, takeover: Change | None) -> Iterator[C
     yield Condition(
         ConditionType.ACCEPTED,
         True,
-        "Enqueued",
+        ConditionReason.ENQUEUED,
         f"run {snapshot.run_id} is in the database",
         snapshot.created_at,
     )
@@ -46,14 +46,18 @@ def running(snapshot: RunSnapshot) -> Condition:
     """Return whether a worker holds the run, else why none does."""
     type_ = ConditionType.RUNNING
     if snapshot.place is Place.FINAL:
-        return Condition(type_, False, "Finished", at=snapshot.finished_at)
+        return Condition(type_, False, ConditionReason.FINISHED, at=snapshot.finished_at)
     if snapshot.place is Place.LEASE:
         held = f"held by {snapshot.worker}, epoch {snapshot.epoch}"
         if snapshot.cancel_asked:
             return Condition(
-                type_, True, "Cancelling", f"cancel asked; {held}", snapshot.claimed_at
+                type_,
+                True,
+                ConditionReason.CANCELLING,
+                f"cancel asked; {held}",
+                snapshot.claimed_at,
             )
-        return Condition(type_, True, "LeaseHeld", held, snapshot.claimed_at)
+        return Condition(type_, True, ConditionReason.LEASE_HELD, held, snapshot.claimed_at)
     return Condition(type_, False, waits_for(snapshot), _waiting(snapshot), snapshot.ready_at)
 
 
@@ -62,24 +66,25 @@ def suspended(snapshot: RunSnapshot) -> Condition:
     type_ = ConditionType.SUSPENDED
     if ParkReason.SUSPENDED in snapshot.parked_for:
         asked = f"asked by {snapshot.suspend_asked}" if snapshot.suspend_asked else ""
-        return Condition(type_, True, "Suspended", asked, snapshot.ready_at)
+        return Condition(type_, True, WaitReason.SUSPENDED, asked, snapshot.ready_at)
     if snapshot.suspend_asked and snapshot.place is Place.LEASE:
         asked = f"at its next step; asked by {snapshot.suspend_asked}"
-        return Condition(type_, False, "Suspending", asked, snapshot.created_at)
-    return Condition(type_, False, "NotSuspended", at=snapshot.created_at)
+        return Condition(type_, False, ConditionReason.SUSPENDING, asked, snapshot.created_at)
+    return Condition(type_, False, ConditionReason.NOT_SUSPENDED, at=snapshot.created_at)
 
 
 def resumed(snapshot: RunSnapshot, takeover: Change | None) -> Condition:
     """Return whether the run was ever taken over; once True it stays so."""
     if takeover is None:
-        return Condition(ConditionType.RESUMED, False, "NotTakenOver", at=snapshot.created_at)
+        return Condition(
+            ConditionType.RESUMED, False, ConditionReason.NOT_TAKEN_OVER, at=snapshot.created_at
+        )
     message = (
         f"{takeover.count}: "
         f"from {takeover.from_worker} to {takeover.to_worker}, resumed at step {takeover.step}"
     )
-    return Condition(
-        ConditionType.RESUMED, True, takeover.reason or "TakenOver", message, takeover.at
-    )
+    why = takeover.reason or ConditionReason.TAKEN_OVER
+    return Condition(ConditionType.RESUMED, True, why, message, takeover.at)
 
 
 def waits_for(snapshot: RunSnapshot) -> WaitReason:
@@ -95,9 +100,13 @@ def waits_for(snapshot: RunSnapshot) -> WaitReason:
 def verdict(snapshot: RunSnapshot) -> str:
     """Return in one word how a final run ended."""
     if snapshot.status is FinalStatus.SUCCEEDED:
-        return "Degraded" if snapshot.outcome == "degraded" else "Completed"
+        return (
+            ConditionReason.DEGRADED
+            if snapshot.outcome == "degraded"
+            else ConditionReason.COMPLETED
+        )
     if snapshot.status is FinalStatus.CANCELLED:
-        return "Cancelled"
+        return FailureReason.CANCELLED
     return snapshot.reason or "Failed"
 
 
@@ -114,8 +123,8 @@ def _waiting(snapshot: RunSnapshot) -> str:
 def _end(snapshot: RunSnapshot) -> Iterator[Condition]:
     finished, succeeded = ConditionType.FINISHED, ConditionType.SUCCEEDED
     if snapshot.place is not Place.FINAL:
-        yield Condition(finished, False, _IN_PROGRESS, at=snapshot.created_at)
-        yield Condition(succeeded, None, _IN_PROGRESS, at=snapshot.created_at)
+        yield Condition(finished, False, ConditionReason.IN_PROGRESS, at=snapshot.created_at)
+        yield Condition(succeeded, None, ConditionReason.IN_PROGRESS, at=snapshot.created_at)
         return
     why, message, at = verdict(snapshot), snapshot.message or "", snapshot.finished_at
     yield Condition(finished, True, why, message, at)

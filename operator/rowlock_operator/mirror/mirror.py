@@ -18,6 +18,7 @@ import structlog
 from rowlock.clock import Clock, SystemClock
 from rowlock.states import ChangeKind, Place
 from rowlock.store import changes as store
+from rowlock.store import expiry
 from rowlock.store.connection import Connection
 from rowlock.store.types import Change, RunId, RunSnapshot
 from rowlock_operator import metrics as m
@@ -154,6 +155,8 @@ class Mirror:
             for (run_id, changes), ok in zip(work, done, strict=True)
             if ok
         ]
+        ended = [run_id for run_id, _ in shown if _has_ended(snapshots.get(run_id))]
+        await expiry.time_ends(self._connection, ended)
         await store.shown(self._connection, [seq for _, seqs in shown for seq in seqs])
         for run_id, seqs in shown:
             self._backlog.done(run_id, seqs)
@@ -239,6 +242,10 @@ class Mirror:
         self._metrics.show(m.MIRROR_BACKLOG, len(self._backlog))
         self._metrics.show(m.MIRROR_OLDEST, oldest.at.timestamp() if oldest else 0)
         self._metrics.show(m.STATUS_PARKED, len(self._parked))
+
+
+def _has_ended(snapshot: RunSnapshot | None) -> bool:
+    return snapshot is not None and snapshot.place is Place.FINAL
 
 
 def _is_first_hand(change: Change, snapshot: RunSnapshot) -> bool:

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rowlock.states import ConditionType, FailureReason, Phase, WaitReason
+from rowlock.states import ConditionReason, ConditionType, FailureReason, Phase, WaitReason
 from rowlock_operator.kube.conditions import Condition, condition_of, holds, merged, timestamp
 from rowlock_operator.kube.text import cut
 from rowlock_operator.mirror.fit import fit
-
-_NEVER_STARTED = "NotStarted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,26 @@ class SeenNotice:
     """Only the generation is new; what the status says stays true."""
 
 
-Notice = WaitNotice | EndNotice | SeenNotice
+@dataclass(frozen=True, slots=True)
+class RedriveNotice:
+    """A further attempt was asked for, and there will be none; what was before stays.
+
+    Parameters
+    ----------
+    number
+        The spec.redrive that is refused.
+    """
+
+    reason: FailureReason
+    number: int
+
+
+Notice = WaitNotice | EndNotice | SeenNotice | RedriveNotice
+
+_REDRIVE = {
+    FailureReason.HISTORY_EXPIRED: "the steps of the run are not kept any more",
+    FailureReason.ROW_MISSING: "the database does not know the run any more",
+}
 
 
 def notice_status(
@@ -49,6 +66,8 @@ def notice_status(
     """Return the status that says so; None if what stands there must not be replaced."""
     if isinstance(notice, SeenNotice):
         return _observed(before, generation)
+    if isinstance(notice, RedriveNotice):
+        return _refused_redrive(notice, generation, before, now)
     has_row = before.get("runID") is not None
     if isinstance(notice, WaitNotice):
         return (
@@ -69,12 +88,16 @@ def _waiting(
     )
     return {
         "observedGeneration": generation,
-        "phase": Phase.QUEUED.value,
+        "phase": _waiting_phase(notice.reason).value,
         "reason": notice.reason.value,
         "attempt": 0,
         "takeovers": 0,
         "conditions": conditions,
     }
+
+
+def _waiting_phase(reason: WaitReason) -> Phase:
+    return Phase.PENDING if reason is WaitReason.DATABASE_UNAVAILABLE else Phase.QUEUED
 
 
 def _ended(
@@ -100,6 +123,22 @@ def _ended(
     return fit(status)
 
 
+def _refused_redrive(
+    notice: RedriveNotice, generation: int, before: Mapping[str, Any], now: datetime
+) -> dict[str, Any] | None:
+    if not holds(before, ConditionType.FINISHED):
+        return None
+    status = _observed(before, generation)
+    why = f"redrive {notice.number} is refused: {_REDRIVE[notice.reason]}"
+    refusal = Condition(ConditionType.ACCEPTED, False, notice.reason.value, why)
+    [said] = merged([refusal], before.get("conditions") or (), generation=generation, now=now)
+    conditions = [
+        said if condition["type"] == ConditionType.ACCEPTED else condition
+        for condition in status["conditions"]
+    ]
+    return fit({**status, "reason": notice.reason.value, "conditions": conditions})
+
+
 def _observed(before: Mapping[str, Any], generation: int) -> dict[str, Any]:
     conditions = [
         {**condition, "observedGeneration": generation}
@@ -113,16 +152,16 @@ def _wait_conditions(notice: WaitNotice) -> Iterator[Condition]:
     yield Condition(ConditionType.ACCEPTED, None, why, message)
     yield Condition(ConditionType.RUNNING, False, why, message)
     yield from _quiet()
-    yield Condition(ConditionType.RESUMED, False, "NotTakenOver")
-    yield Condition(ConditionType.FINISHED, False, "InProgress")
-    yield Condition(ConditionType.SUCCEEDED, None, "InProgress")
+    yield Condition(ConditionType.RESUMED, False, ConditionReason.NOT_TAKEN_OVER)
+    yield Condition(ConditionType.FINISHED, False, ConditionReason.IN_PROGRESS)
+    yield Condition(ConditionType.SUCCEEDED, None, ConditionReason.IN_PROGRESS)
 
 
 def _end_conditions(notice: EndNotice, before: Mapping[str, Any]) -> Iterator[Condition]:
     why, message = notice.reason.value, notice.message
     cancelled = notice.reason is FailureReason.CANCELLED
     yield Condition(ConditionType.ACCEPTED, None if cancelled else False, why, message)
-    yield Condition(ConditionType.RUNNING, False, _NEVER_STARTED)
+    yield Condition(ConditionType.RUNNING, False, ConditionReason.NOT_STARTED)
     yield from _quiet()
     yield _resumed(before)
     yield Condition(ConditionType.FINISHED, True, why, message)
@@ -130,12 +169,12 @@ def _end_conditions(notice: EndNotice, before: Mapping[str, Any]) -> Iterator[Co
 
 
 def _quiet() -> Iterator[Condition]:
-    yield Condition(ConditionType.SUSPENDED, False, "NotSuspended")
-    yield Condition(ConditionType.AWAITING_APPROVAL, False, "NoOpenQuestion")
+    yield Condition(ConditionType.SUSPENDED, False, ConditionReason.NOT_SUSPENDED)
+    yield Condition(ConditionType.AWAITING_APPROVAL, False, ConditionReason.NO_OPEN_QUESTION)
 
 
 def _resumed(before: Mapping[str, Any]) -> Condition:
     old = condition_of(before, ConditionType.RESUMED)
     if old.get("status") == "True":
         return Condition(ConditionType.RESUMED, True, old["reason"], old["message"])
-    return Condition(ConditionType.RESUMED, False, "NotTakenOver")
+    return Condition(ConditionType.RESUMED, False, ConditionReason.NOT_TAKEN_OVER)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from rowlock.states import EventKind, FinalStatus, Phase, Place, WaitReason
+from rowlock.states import ConditionReason, EventKind, FinalStatus, Phase, Place, WaitReason
 from rowlock.store import bodies
 from rowlock.store.types import RunSnapshot
 from rowlock_operator.kube.conditions import merged, timestamp
@@ -99,11 +99,11 @@ def reason(snapshot: RunSnapshot, takeover: Change | None) -> str:
     if snapshot.place is Place.FINAL:
         return verdict(snapshot)
     if snapshot.cancel_asked:
-        return "Cancelling"
+        return ConditionReason.CANCELLING
     if snapshot.place is not Place.LEASE:
         return waits_for(snapshot).value
     resumed = takeover is not None and takeover.epoch == snapshot.epoch
-    return "Resumed" if resumed else "LeaseHeld"
+    return ConditionReason.RESUMED if resumed else ConditionReason.LEASE_HELD
 
 
 def _times(snapshot: RunSnapshot) -> dict[str, Any]:

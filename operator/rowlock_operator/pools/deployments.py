@@ -73,6 +73,8 @@ class Deployments:
     ----------
     database
         The installation's Secret with the database URL, for pools that name none.
+    cluster
+        Name of this cluster in the database.
     """
 
     def __init__(
@@ -82,12 +84,14 @@ class Deployments:
         namespaces: Sequence[str] = (),
         database: SecretKey | None = None,
         log_format: str = "json",
+        cluster: str = "",
         clock: Clock | None = None,
     ) -> None:
         self._client = client
         self._namespaces = tuple(namespaces)
         self._database = database
         self._log_format = log_format
+        self._cluster = cluster
         self._clock = clock or SystemClock()
         self._standing: dict[tuple[str, str], Item] = {}
         self._applied: dict[str, _Applied] = {}
@@ -121,6 +125,7 @@ class Deployments:
             replicas=first_replicas(spec) if standing is None else replicas_of(standing),
             database=self._secret(spec),
             log_format=self._log_format,
+            cluster=self._cluster,
         )
         companions = (
             (DISRUPTION_BUDGETS, disruption_budget(who)),

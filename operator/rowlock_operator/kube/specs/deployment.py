@@ -54,6 +54,7 @@ def deployment(
     replicas: int,
     database: SecretKey | None,
     log_format: str = "json",
+    cluster: str = "",
 ) -> dict[str, Any]:
     """Return the Deployment of a pool.
 
@@ -61,13 +62,17 @@ def deployment(
     ----------
     database
         The Secret with the database URL, if the pool or the installation names one.
+    cluster
+        Name of this cluster in the database, so that its operator alone judges these workers.
 
     Raises
     ------
     PoolRefused
         Its workers would not know their database, or the podTemplate has no valid shape.
     """
-    template = _template(pool, spec, database, log_format)
+    template = _template(
+        pool, spec, database, {"ROWLOCK_LOG_FORMAT": log_format, "ROWLOCK_CLUSTER": cluster}
+    )
     return {
         "apiVersion": DEPLOYMENTS.api_version,
         "kind": DEPLOYMENTS.kind,
@@ -111,14 +116,14 @@ def metadata(pool: PoolIdentity) -> dict[str, Any]:
 
 
 def _template(
-    pool: PoolIdentity, spec: WorkerPoolSpec, database: SecretKey | None, log_format: str
+    pool: PoolIdentity, spec: WorkerPoolSpec, database: SecretKey | None, common: Mapping[str, str]
 ) -> dict[str, Any]:
     generated = {
         "metadata": {
             "labels": labels.labels(pool.name),
             "annotations": {"kubectl.kubernetes.io/default-container": CONTAINER},
         },
-        "spec": _pod(pool, spec, database, log_format),
+        "spec": _pod(pool, spec, database, common),
     }
     template = merge(generated, spec.pod_template or {})
     metadata = template.get("metadata")
@@ -161,7 +166,7 @@ def _invalid(why: str) -> PoolRefused:
 
 
 def _pod(
-    pool: PoolIdentity, spec: WorkerPoolSpec, database: SecretKey | None, log_format: str
+    pool: PoolIdentity, spec: WorkerPoolSpec, database: SecretKey | None, common: Mapping[str, str]
 ) -> dict[str, Any]:
     pod: dict[str, Any] = {
         "automountServiceAccountToken": False,
@@ -171,7 +176,7 @@ def _pod(
             "runAsNonRoot": True,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_worker(pool, spec, database, log_format)],
+        "containers": [_worker(pool, spec, database, common)],
         "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
     if spec.service_account_name:
@@ -180,13 +185,13 @@ def _pod(
 
 
 def _worker(
-    pool: PoolIdentity, spec: WorkerPoolSpec, database: SecretKey | None, log_format: str
+    pool: PoolIdentity, spec: WorkerPoolSpec, database: SecretKey | None, common: Mapping[str, str]
 ) -> dict[str, Any]:
     return {
         "name": CONTAINER,
         "image": spec.image,
         "command": ["rowlock", "worker"],
-        "env": _environment(pool, spec, database, log_format),
+        "env": _environment(pool, spec, database, common),
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}],
         "livenessProbe": _probe(period=10, failures=6),
         "readinessProbe": _probe(period=2, failures=3),
@@ -209,7 +214,7 @@ def _probe(*, period: int, failures: int) -> dict[str, Any]:
 
 
 def _environment(
-    pool: PoolIdentity, spec: WorkerPoolSpec, database: SecretKey | None, log_format: str
+    pool: PoolIdentity, spec: WorkerPoolSpec, database: SecretKey | None, common: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     values = {
         "ROWLOCK_POOL": pool.name,
@@ -223,7 +228,7 @@ def _environment(
         "ROWLOCK_CONTAINER": CONTAINER,
         "ROWLOCK_BUILD": spec.image,
         "ROWLOCK_METRICS_PORT": METRICS_PORT,
-        "ROWLOCK_LOG_FORMAT": log_format,
+        **common,
     }
     fields = {
         "ROWLOCK_POD_NAME": "metadata.name",
@@ -231,7 +236,9 @@ def _environment(
         "ROWLOCK_NODE": "spec.nodeName",
     }
     env: list[dict[str, Any]] = [
-        {"name": name, "value": str(value)} for name, value in values.items() if value is not None
+        {"name": name, "value": str(value)}
+        for name, value in values.items()
+        if value not in (None, "")
     ]
     env += [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
