@@ -362,10 +362,12 @@ class Stage:
 
         return await eventually(look, f"Events {reasons} of {name}{self._said()}")
 
-    async def worker(self, name: str = "worker-a", *, pool: str = "default") -> StubWorker:
+    async def worker(
+        self, name: str = "worker-a", *, pool: str = "default", **more: Any
+    ) -> StubWorker:
         """Register a worker of a pool."""
         pool_id = await intake.ensure_pool(self.store, namespace=self.namespace, name=pool)
-        new = NewWorker(pool_id, f"{name}/0", name, 1, "test", lease_seconds=3600)
+        new = NewWorker(pool_id, f"{name}/0", name, 1, "test", **{"lease_seconds": 3600.0, **more})
         [worker_id] = await workers.register(self.store, [new])
         return StubWorker(self.store, worker_id, pool_id, name)
 

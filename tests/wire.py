@@ -145,6 +145,11 @@ class Wire:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def reopen(self) -> None:
+        """Listen again after `close`, at the same address."""
+        port = urlsplit(self.url).port
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", port)
+
     def cut(self, only: str = "") -> None:
         """Let nothing pass any more, silently.
 

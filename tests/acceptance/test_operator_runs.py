@@ -348,3 +348,44 @@ async def test_a_run_that_was_retried_by_hand_may_still_be_re_driven_by_its_fiel
     await worker.finish(await worker.claim_one())
     await stage.shows("again", phase="Succeeded", attempt=3)
     await stage.healthy()
+
+
+async def test_bad_objects_say_what_is_wrong_and_hurt_nobody_else(stage: Stage) -> None:
+    await stage.basics()
+    await stage.operator()
+    await stage.run("good")
+    worker = await stage.worker()
+    good = await worker.claim_one()
+    before = (await stage.shows("good", phase="Running"))["agentRevision"]
+    refused = {"spec": {"containers": [{"name": "worker", "image": "", "ports": [{"name": "x"}]}]}}
+    await stage.create(WORKER_POOLS, "broken", spec=pool_spec(podTemplate=refused))
+    await stage.run("in-broken-pool", workerPoolRef={"name": "broken"})
+    await stage.run("in-no-pool", workerPoolRef={"name": "nowhere"})
+    await stage.run("no-agent", agentRef={"name": "nobody"})
+    entry = {"configMapKeyRef": {"name": "tasks", "key": "one"}}
+    await stage.create(CONFIG_MAPS, "tasks", data={"two": "2"})
+    await stage.run("no-key", input=entry)
+    stage.patch("agent", "support", entrypoint="agents:edited")
+    said = {
+        "in-no-pool": "WorkerPool nowhere does not exist",
+        "no-agent": "Agent nobody does not exist",
+        "no-key": "ConfigMap tasks has no key one",
+    }
+    for name, why in said.items():
+        status = await stage.shows(name, phase="Queued")
+        assert condition(status, "Running")["message"] == why
+        assert condition(status, "Accepted")["status"] == "Unknown"
+    await stage.shows("in-broken-pool", phase="Queued", reason="WaitingForWorker")
+
+    async def broken() -> bool:
+        pool = await stage.status("broken", WORKER_POOLS)
+        return bool(pool) and condition(pool, "Ready")["reason"] == "InvalidPodTemplate"
+
+    await eventually(broken, "the pool to say what the API server refuses")
+    await stage.run("after-the-edit")
+    await stage.shows("after-the-edit", reason="WaitingForWorker")
+    await worker.finish(good)
+    assert (await stage.shows("good", phase="Succeeded"))["agentRevision"] == before
+    edited = await worker.claim_one()
+    await worker.finish(edited)
+    assert (await stage.shows("after-the-edit", phase="Succeeded"))["agentRevision"] != before

@@ -21,7 +21,8 @@ async def test_a_takeover_shows_everywhere_soon(stage: Stage) -> None:
     await stage.basics()
     await stage.operator()
     await stage.run("moved")
-    first, second = await stage.worker("worker-a"), await stage.worker("worker-b")
+    first = await stage.worker("worker-a", pod_uid="uid-a")
+    second = await stage.worker("worker-b", pod_uid="uid-b")
     run = await first.claim_one()
     for _ in range(14):
         await first.step(run)
@@ -52,7 +53,8 @@ async def test_a_takeover_shows_everywhere_soon(stage: Stage) -> None:
     assert event["note"] == (
         "from worker-a to worker-b, resumed at step 14, takeover 1 of 5: LeaseExpired"
     )
-    assert (event["related"]["kind"], event["related"]["name"]) == ("Pod", "worker-b")
+    related = event["related"]
+    assert (related["kind"], related["name"], related["uid"]) == ("Pod", "worker-b", "uid-b")
     assert "RunTakenOver" in stage.kubectl("describe", "agentrun", "moved")
 
 

@@ -9,7 +9,18 @@ import pytest
 
 from rowlock.errors import DatabaseRefused, StoreUnavailable
 from rowlock.states import EventKind, FenceReason
-from rowlock.store import caps, changes, intake, invariants, queries, work, workers
+from rowlock.store import (
+    caps,
+    changes,
+    expiry,
+    intake,
+    invariants,
+    pods,
+    priority,
+    queries,
+    work,
+    workers,
+)
 from rowlock.store.connection import Connection
 from rowlock.store.types import Beat, Verdict
 from tests.conftest import on_database
@@ -98,6 +109,14 @@ async def test_operator_role_runs_every_statement_of_the_operator(world: World) 
     await changes.shown(c, [change.seq for change in found])
     await changes.objects(c, cluster="cluster", namespaces=None)
     await changes.recreate_changes(c, runs)
+    await priority.set_priorities(c, {runs[1]: 7})
+    await expiry.set_ttl(c, [expiry.TimeToLive(run, 1, 2) for run in runs])
+    await expiry.set_ttl(c, [expiry.TimeToLive(runs[0], None)])
+    await expiry.expired(c, cluster="cluster", limit=1)
+    await expiry.live(c, cluster="cluster", uids=["x"])
+    await expiry.forget(c, runs[:1])
+    await pods.worker_pods(c, cluster="cluster")
+    await pods.mark_node_lost(c, ["uid"], lost=True)
     await changes.unlink(c, runs[:1])
     await changes.pool_demand(c)
     await invariants.violations(c)

@@ -63,7 +63,8 @@ def snap(place: Place = Place.READY, **more: Any) -> RunSnapshot:
 
 def leased(**more: Any) -> RunSnapshot:
     at = T0 + timedelta(seconds=3)
-    given = {"epoch": 1, "worker": "worker-a", "claimed_at": at, "started_at": at}
+    holder = {"worker": "worker-a", "pod_uid": "uid-a"}
+    given = {"epoch": 1, **holder, "claimed_at": at, "started_at": at}
     return snap(Place.LEASE, **(given | more))
 
 
@@ -330,7 +331,8 @@ def told(notice: Any, before: dict[str, Any] | None = None) -> Any:
 @pytest.mark.parametrize("reason", list(WaitReason))
 def test_a_waiting_run_shows_all_conditions(reason: WaitReason) -> None:
     status = told(WaitNotice(reason, "why"))
-    assert (status["phase"], status["reason"]) == ("Queued", reason.value)
+    phase = "Pending" if reason is WaitReason.DATABASE_UNAVAILABLE else "Queued"
+    assert (status["phase"], status["reason"]) == (phase, reason.value)
     assert states(status)["Accepted"] == f"Unknown/{reason.value}"
     assert set(states(status)) == {it.value for it in ConditionType}
     assert "runID" not in status
@@ -455,6 +457,31 @@ def test_changes_are_announced(
 )
 def test_other_changes_are_not(it: Change, snapshot: RunSnapshot) -> None:
     assert announcement(it, snapshot) is None
+
+
+@pytest.mark.parametrize(
+    ("worker", "pod_uid", "related"),
+    [
+        ("worker-2", "uid-2", {"name": "worker-2", "uid": "uid-2"}),
+        ("worker-3", "uid-3", {"name": "worker-2"}),
+        ("worker-2", None, None),
+    ],
+)
+def test_an_event_points_at_the_pod_that_went_on(
+    worker: str, pod_uid: str | None, related: dict[str, str] | None
+) -> None:
+    held = leased(epoch=2, lifecycle=(moved(1),), worker=worker, pod_uid=pod_uid)
+    said = announcement(change(ChangeKind.TAKEN_OVER, epoch=2), held)
+    assert said is not None
+    found = event_body(said, instance="operator").get("related")
+    pod = {"apiVersion": "v1", "kind": "Pod", "namespace": "ns"}
+    assert found == (pod | related if related else None)
+
+
+def test_a_process_of_a_pod_is_no_pod_by_itself() -> None:
+    said = announcement(change(ChangeKind.CLAIMED), leased(worker="pod-1/0", pod_uid="uid"))
+    assert said is not None
+    assert (said.pod, said.pod_uid) == ("pod-1", "uid")
 
 
 def test_a_note_is_cut_in_bytes() -> None:

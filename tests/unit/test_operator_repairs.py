@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from rowlock.store.types import LinkedRun, RunId
+from rowlock_operator.api.names import HOLD
 from rowlock_operator.intake.repairs import Findings, Listed, compare, listed_in
 from rowlock_operator.kube.errors import CRDsMissing
 from rowlock_operator.kube.resources import ObjectKey
@@ -94,14 +96,49 @@ def table(columns: list[str], *cells: list[Any]) -> dict[str, Any]:
 
 
 def test_a_table_is_read_by_the_names_of_its_columns() -> None:
-    page = table(["Name", "Revision", "Phase"], ["r", 7, "Running"], ["r", None, ""])
+    columns = ["Name", "Revision", "TTL", "Phase", "Agent"]
+    page = table(columns, ["r", 7, 60, "Running", "a"], ["r", None, None, "", "a"])
+    key = ObjectKey("ns", "r", "u")
     assert listed_in(page) == [
-        Listed(ObjectKey("ns", "r", "u"), 2, "Running", 7),
-        Listed(ObjectKey("ns", "r", "u"), 2, "", None),
+        Listed(key, 2, "Running", 7, "a", 60),
+        Listed(key, 2, "", None, "a"),
     ]
-    assert listed_in({**table(["Phase", "Revision"]), "rows": None}) == []
+    assert listed_in({**table(columns), "rows": None}) == []
+    page["rows"][0]["object"]["metadata"] |= {"finalizers": [HOLD], "deletionTimestamp": "now"}
+    assert (listed_in(page)[0].held, listed_in(page)[0].deleting) == (True, True)
 
 
 def test_an_older_definition_is_named() -> None:
-    with pytest.raises(CRDsMissing, match="column Revision"):
-        listed_in(table(["Phase"], ["Running"]))
+    with pytest.raises(CRDsMissing, match="update rowlock-crds"):
+        listed_in(table(["Phase", "Revision"], ["Running", 1]))
+
+
+@pytest.mark.parametrize(
+    ("finished", "held", "deleting", "unheld", "in_vain"),
+    [
+        (False, False, False, True, False),
+        (False, True, False, False, False),
+        (False, True, True, False, True),
+        (False, False, True, False, False),
+        (True, True, False, False, True),
+        (True, False, False, False, False),
+    ],
+)
+def test_holds_that_are_missing_or_in_vain_are_found(
+    *, finished: bool, held: bool, deleting: bool, unheld: bool, in_vain: bool
+) -> None:
+    it = found([row("a", finished=finished)], [replace(item("a"), held=held, deleting=deleting)])
+    assert (bool(it.unheld), bool(it.held_in_vain)) == (unheld, in_vain)
+
+
+def test_what_is_over_without_a_row_is_found() -> None:
+    it = found(
+        [row("row", finished=True)],
+        [
+            item("row", phase="Failed"),
+            item("refused", phase="Failed", revision=None),
+            item("restored", phase="Succeeded"),
+            item("new", phase="", revision=None),
+        ],
+    )
+    assert [listed.key.uid for listed in it.over] == ["refused", "restored"]

@@ -35,7 +35,7 @@ def condition(type_: str, status: str) -> JSON:
 #: Spec and status of an object, and what its columns show; a pattern for what depends on now.
 SHOWN: dict[str, tuple[JSON, JSON, dict[str, str | re.Pattern[str]]]] = {
     "AgentRun": (
-        {"agentRef": {"name": "triage"}},
+        {"agentRef": {"name": "triage"}, "ttlSecondsAfterFinished": 3600},
         {
             "phase": "Running",
             "reason": "TakenOver",
@@ -55,6 +55,7 @@ SHOWN: dict[str, tuple[JSON, JSON, dict[str, str | re.Pattern[str]]]] = {
             "WORKER": "default-7c9f",
             "OUTCOME": "degraded",
             "REVISION": "41",
+            "TTL": "3600",
             "STARTED": re.compile(r"\d+y\w*"),
             "AGE": AGO,
         },

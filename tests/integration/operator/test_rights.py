@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rowlock_operator.kube.resources import AGENT_RUN_APPROVALS, CONFIG_MAPS
+from rowlock_operator.kube.resources import AGENT_RUN_APPROVALS, AGENT_RUNS, CONFIG_MAPS
 from tests.operators import ROOT, Stage, access, eventually, stage_fixture  # noqa: F401
 from tests.questions import ask, question
 
@@ -71,6 +71,12 @@ async def test_the_documented_rights_are_enough(stage: Stage, limited: Path) -> 
     said = {"action": "Approve", "decidedBy": "ada", "digest": pending["digest"]}
     stage.patch("aappr", pending["name"], decision=said)
     await stage.shows(pending["name"], resource=AGENT_RUN_APPROVALS, phase="Approved")
+    stage.patch("arun", "limited", ttlSecondsAfterFinished=0)
+
+    async def expired() -> bool:
+        return await stage.get(AGENT_RUNS, "limited") is None
+
+    await eventually(expired, "the run to be deleted")
     stage.patch("wpool", "default", autoscaling={"mode": "None"}, replicas=1)
 
     async def unschedulable() -> bool:
