@@ -8,7 +8,7 @@ import os
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from .errors import KubectlError, UsageError
 from .layout import write_private
@@ -71,6 +71,24 @@ def run_kubectl(
         command = " ".join(["kubectl", *arguments])
         raise KubectlError(f"{command} ended with {done.returncode}: {done.stderr.strip()}")
     return done
+
+
+def start_kubectl(access: Access, *arguments: str, output: IO[str]) -> subprocess.Popen[str]:
+    """Start kubectl for what has no end, as ``get -w``, and return its process.
+
+    Args:
+        access: The cluster.
+        arguments: Arguments of kubectl.
+        output: Where its output goes.
+    """
+    return subprocess.Popen(
+        [str(access.kubectl), *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        text=True,
+        env=os.environ | access.environment,
+    )
 
 
 def read_kubeconfig(kubeconfig: Path, *, kubectl: Path, scratch: Path) -> Access:

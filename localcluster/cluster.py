@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 from . import binaries as _binaries
-from .access import Access, read_kubeconfig, run_kubectl
+from .access import Access, read_kubeconfig, run_kubectl, start_kubectl
 from .components import COMPONENTS, binary_of, in_order
 from .controlplane import ControlPlane, prepare
 from .errors import UsageError
@@ -104,6 +104,15 @@ class Cluster:
             KubectlError: It failed and `check` is set.
         """
         return run_kubectl(self._access, *arguments, stdin=input, check=check)
+
+    def start_kubectl(self, *arguments: str, output: IO[str]) -> subprocess.Popen[str]:
+        """Start kubectl as administrator for what has no end, as ``get -w``.
+
+        Args:
+            arguments: Arguments of kubectl.
+            output: Where its output goes.
+        """
+        return start_kubectl(self._access, *arguments, output=output)
 
     def stop_apiserver(self) -> None:
         """Kill the API server, as a fault; the stored objects stay.
