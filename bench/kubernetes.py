@@ -109,7 +109,7 @@ class OperatorProcess:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
         flags = ["--kubeconfig", str(kubeconfig), "--namespaces", NAMESPACE]
-        flags += ["--http-port", str(self.port), "--log-format", "json"]
+        flags += ["--http-port", str(self.port), "--log-format", "json", "--no-election"]
         flags += ["--status-writes-per-second", str(options.status_rate)]
         flags += [] if options.normal_events else ["--no-normal-events"]
         environment = {"ROWLOCK_DATABASE_URL": dsn, "ROWLOCK_EVENTS_PER_SECOND": "500"}

@@ -213,6 +213,7 @@ def _start_processes(here: Stage) -> None:
         "rowlock-operator",
         f"--namespaces={_NAMESPACE}",
         f"--http-port={port}",
+        "--no-election",
         KUBECONFIG=str(here.cluster.kubeconfig),
     )
     for number in (1, 2):

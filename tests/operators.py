@@ -242,9 +242,11 @@ class Stage:
     operators: list[LocalOperator] = field(default_factory=list)
 
     async def operator(self, *flags: str, wait: bool = True, **variables: str) -> LocalOperator:
-        """Start an operator for this namespace, and wait until it runs."""
+        """Start an operator for this namespace, without an election, and wait until it runs."""
         environment = {
             "ROWLOCK_DATABASE_URL": self.dsn,
+            "ROWLOCK_ELECTION": "false",
+            "ROWLOCK_LEASE_NAMESPACE": self.namespace,
             "ROWLOCK_SWEEP_SECONDS": "5",
             "ROWLOCK_POOL_PERIOD_SECONDS": "0.5",
             **{f"ROWLOCK_{name.upper()}": value for name, value in variables.items()},

@@ -37,8 +37,8 @@ Examples:
   rowlock-operator
 
 \b
-  # on a laptop, two namespaces, with the context of a kubeconfig
-  rowlock-operator --kubeconfig ~/.kube/config --context dev --namespaces team-a,team-b
+  # on a laptop, two namespaces, with the context of a kubeconfig, no other operator beside
+  rowlock-operator --context dev --namespaces team-a,team-b --no-election
 
 \b
   # no Normal Events, at most 50 status writes a second, JSON logs
@@ -69,6 +69,12 @@ def run(  # noqa: PLR0913, PLR0917  one parameter a flag
             "--normal-events/--no-normal-events", help="Write Events of type Normal, too."
         ),
     ] = None,
+    election: Annotated[
+        bool | None,
+        typer.Option(
+            "--election/--no-election", help="Lead only while holding a Lease: for replicas."
+        ),
+    ] = None,
     log_format: Annotated[str | None, typer.Option(help="console or json.")] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
     show_version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
@@ -85,6 +91,7 @@ def run(  # noqa: PLR0913, PLR0917  one parameter a flag
             http_port=http_port,
             status_writes_per_second=status_writes_per_second,
             normal_events=normal_events,
+            election=election,
             log_format=log_format,
             log_level=log_level,
         )

@@ -264,18 +264,49 @@ WORKER_PODS = _row("worker_pods", "gauge", "Pods of workers that the watch knows
 FENCED = _row("fenced_workers_total", "counter", "Workers fenced because their lease ran out.")
 DATABASE_UP = _row("database_up", "gauge", "1 while PostgreSQL answers.")
 LOOP_LAG = _row("loop_lag_seconds", "gauge", "How late an event loop wakes up.", "loop")
+LEADER = _row("leader", "gauge", "1 while this operator leads; always 1 without an election.")
+LEADER_CHANGES = _row(
+    "leader_changes", "gauge", "How often the leader has changed, as the Lease counts it."
+)
+LEASE_RENEWED = _row(
+    "lease_renewed_timestamp_seconds", "gauge", "When this operator last renewed its Lease."
+)
 INFO = _row("build_info", "gauge", "Always 1.", "version")
+
+#: The gauges of a process; all others are about all runs and pools, and only a leader knows them.
+_OF_ANY = {
+    metric.name
+    for metric in (
+        API_RATE, DATABASE_UP, INFO, LEADER, LEADER_CHANGES, LEASE_RENEWED, LOOP_LAG,
+    )
+}  # fmt: skip
 
 
 class Metrics:
-    """The metrics of one operator; several may live in one process, as in tests."""
+    """The metrics of one operator; several may live in one process, as in tests.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    standby
+        Leave out what only a leader knows, until `lead` is called: a standby's zeros beside the
+        leader's values would spoil every minimum, and every age that is made of a timestamp.
+    """
+
+    def __init__(self, *, standby: bool = False) -> None:
         # A `_created` series beside each counter doubles the scrape and tells nobody anything.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._children: dict[tuple[str, tuple[str, ...]], Any] = {}
         self._collectors = {name: self._collector(metric) for name, metric in TABLE.items()}
+        self._held_back = [name for name in TABLE if standby and is_of_leader(TABLE[name])]
+        for name in TABLE:
+            if name not in self._held_back:
+                self.registry.register(self._collectors[name])
+
+    def lead(self) -> None:
+        """Export everything from now on."""
+        while self._held_back:
+            self.registry.register(self._collectors[self._held_back.pop()])
 
     def add(self, metric: Metric, *labels: str, by: float = 1) -> None:
         """Raise a counter."""
@@ -321,10 +352,18 @@ class Metrics:
     def _collector(self, metric: Metric) -> Counter | Gauge | Histogram:
         if metric.kind == "histogram":
             return Histogram(
-                metric.name, metric.help, metric.labels, registry=self.registry, buckets=_SECONDS
+                metric.name, metric.help, metric.labels, registry=None, buckets=_SECONDS
             )
         make = Counter if metric.kind == "counter" else Gauge
-        collector = make(metric.name, metric.help, metric.labels, registry=self.registry)
+        collector = make(metric.name, metric.help, metric.labels, registry=None)
         for value in metric.values:
             collector.labels(value)
         return collector
+
+
+def is_of_leader(metric: Metric) -> bool:
+    """Tell whether the leader alone exports a metric.
+
+    Counters and histograms of a standby stand at zero and add nothing to any sum.
+    """
+    return metric.kind == "gauge" and metric.name not in _OF_ANY

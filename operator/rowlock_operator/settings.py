@@ -6,11 +6,12 @@ the database URL is never shown. `docs/reference/operator-settings.md` is genera
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -89,6 +90,27 @@ class OperatorSettings(DatabaseSettings):
     start_timeout_seconds: float = Field(default=60, gt=0, le=3600)
     """How long to wait at start for the API server and PostgreSQL before giving up."""
 
+    election: bool = True
+    """Lead only while holding the Lease, so that of several replicas one works and the others wait.
+
+    Switch it off for a single operator on a laptop: it then starts at once after any end.
+    """
+
+    lease_name: str = Field(default="rowlock-operator", min_length=1, max_length=253)
+    """Name of the Lease: another one for each operator with a namespace list of its own."""
+
+    lease_namespace: str = Field(default="", max_length=63)
+    """Namespace of the Lease; empty for the operator's own."""
+
+    lease_seconds: float = Field(default=15, ge=1, le=300)
+    """A leader that gave no sign of life for so long is replaced."""
+
+    lease_renew_seconds: float = Field(default=10, gt=0, le=300)
+    """A leader that could not renew its Lease for so long ends; below `ROWLOCK_LEASE_SECONDS`."""
+
+    lease_retry_seconds: float = Field(default=2, gt=0, le=60)
+    """Time between two renewals, at most half of `ROWLOCK_LEASE_RENEW_SECONDS`."""
+
     connections: int = Field(default=32, ge=4, le=256)
     """Requests to the API server in flight at once, watches left out."""
 
@@ -146,6 +168,24 @@ class OperatorSettings(DatabaseSettings):
 
     run_defaults: RunDefaults = Field(default_factory=RunDefaults)
     """Defaults of runs, each with a variable of its own."""
+
+    @field_validator("lease_renew_seconds")
+    @classmethod
+    def _ends_before_its_lease(cls, given: float, info: ValidationInfo) -> float:
+        lease = info.data.get("lease_seconds", math.inf)
+        if given >= lease:
+            raise ValueError(f"must be less than ROWLOCK_LEASE_SECONDS, which is {lease:g}")
+        return given
+
+    @field_validator("lease_retry_seconds")
+    @classmethod
+    def _may_fail_once(cls, given: float, info: ValidationInfo) -> float:
+        renew = info.data.get("lease_renew_seconds", math.inf)
+        if given > renew / 2:
+            raise ValueError(
+                f"must be at most half of ROWLOCK_LEASE_RENEW_SECONDS, which is {renew:g}"
+            )
+        return given
 
     @field_validator("namespaces", mode="before")
     @classmethod

@@ -15,7 +15,7 @@ from rowlock_operator.intake.source import SourceHealth
 from rowlock_operator.kube.client import Lane
 from rowlock_operator.kube.errors import Conflict, Rejected, Unreachable
 from rowlock_operator.kube.resources import ObjectKey
-from rowlock_operator.lifecycle.health import Health
+from rowlock_operator.lifecycle.health import Health, Role
 from rowlock_operator.lifecycle.loops import Loop, LoopRunner, backoff
 from rowlock_operator.lifecycle.probes import Vitals, liveness, readiness
 from rowlock_operator.lifecycle.startup import StartFailed, patiently
@@ -74,17 +74,23 @@ def test_liveness_proves_that_the_watch_is_alive(state: Vitals, why: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("started", "database_up", "stopping", "why"),
+    ("role", "database_up", "in_touch", "stopping", "ok", "why"),
     [
-        (True, True, False, "ok"),
-        (False, True, False, "starting"),
-        (True, False, False, "PostgreSQL does not answer"),
-        (True, True, True, "stopping"),
+        (Role.LEADING, True, True, False, True, "ok"),
+        (Role.STANDBY, True, True, False, True, "standby"),
+        (Role.STARTING, True, True, False, False, "starting"),
+        (Role.LEADING, False, True, False, False, "PostgreSQL does not answer"),
+        (Role.STANDBY, False, True, False, False, "PostgreSQL does not answer"),
+        (Role.LEADING, True, False, False, False, "the Lease cannot be read or renewed"),
+        (Role.STANDBY, True, False, False, False, "the Lease cannot be read or renewed"),
+        (Role.LEADING, True, True, True, False, "stopping"),
     ],
 )
-def test_readiness(started: bool, database_up: bool, stopping: bool, why: str) -> None:
-    said = readiness(started=started, database_up=database_up, stopping=stopping)
-    assert said.why == why
+def test_readiness(  # noqa: PLR0913, PLR0917  one row of the table
+    role: Role, database_up: bool, in_touch: bool, stopping: bool, ok: bool, why: str
+) -> None:
+    said = readiness(role=role, database_up=database_up, in_touch=in_touch, stopping=stopping)
+    assert (said.ok, said.why) == (ok, why)
 
 
 class Scripted:
@@ -169,6 +175,29 @@ async def test_a_stopped_supervisor_cancels_its_tasks() -> None:
     await supervisor.watch()
     await supervisor.cancel()
     assert ended == [True, True]
+
+
+async def test_a_supervisor_waits_for_a_goal_a_signal_or_the_end_of_a_part() -> None:
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    async def goal() -> None:
+        await asyncio.sleep(0)
+
+    async def fails() -> None:
+        raise KeyError("bug")
+
+    supervisor = Supervisor()
+    supervisor.start("one", forever())
+    assert await supervisor.watch(goal())
+    with pytest.raises(KeyError):
+        await supervisor.watch(fails())
+    supervisor.start("two", fails())
+    with pytest.raises(PartEnded, match="two ended"):
+        await supervisor.watch(forever())
+    await supervisor.cancel()
+    supervisor.stop()
+    assert not await supervisor.watch(forever())
 
 
 async def test_the_start_waits_for_what_may_come_and_gives_up_in_time() -> None:
@@ -259,6 +288,27 @@ def test_metrics_start_at_zero_and_forget_deleted_pools() -> None:
     assert b'pool="p"' not in metrics.text()
 
 
+def test_a_standby_exports_nothing_about_runs_and_pools() -> None:
+    metrics = m.Metrics(standby=True)
+    metrics.show(m.LEADER, 0)
+    metrics.show(m.MIRROR_OLDEST, 1)
+    metrics.show(m.POOL_RUNS, 3, "ns", "p", "running")
+    text = metrics.text().decode()
+    gauges = {line.split()[2] for line in text.splitlines() if line.endswith(" gauge")}
+    assert gauges == {
+        f"rowlock_operator_{name}"
+        for name in (
+            "api_rate_limit", "build_info", "database_up", "leader", "leader_changes",
+            "lease_renewed_timestamp_seconds", "loop_lag_seconds",
+        )
+    }  # fmt: skip
+    assert "rowlock_operator_takeovers_total" in text
+    metrics.lead()
+    assert 'rowlock_operator_pool_runs{namespace="ns",pool="p",state="running"} 3.0' in (
+        metrics.text().decode()
+    )
+
+
 def test_no_metric_is_labelled_by_a_run() -> None:
     allowed = {
         "kind", "outcome", "reason", "status", "lane", "code", "namespace", "pool", "state",
@@ -278,6 +328,8 @@ def test_the_reference_pages_are_up_to_date() -> None:
         ("ROWLOCK_NAMESPACES", "a,B", "'B' is no name of a namespace"),
         ("ROWLOCK_DEFAULT_MAX_TAKEOVERS", "-1", "ROWLOCK_DEFAULT_MAX_TAKEOVERS"),
         ("ROWLOCK_SWEEP_SECONDS", "1", "ROWLOCK_SWEEP_SECONDS"),
+        ("ROWLOCK_LEASE_RENEW_SECONDS", "15", "ROWLOCK_LEASE_RENEW_SECONDS"),
+        ("ROWLOCK_LEASE_RETRY_SECONDS", "6", "at most half of ROWLOCK_LEASE_RENEW_SECONDS"),
         ("ROWLOCK_DATABASE_URL", "", "ROWLOCK_DATABASE_URL is not set"),
     ],
 )

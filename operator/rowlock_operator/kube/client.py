@@ -52,6 +52,8 @@ class Lane(StrEnum):
     EVENT = "event"
     APPLY = "apply"
     DELETE = "delete"
+    #: Renewals of the leader's Lease: one in two seconds, never held back.
+    LEASE = "lease"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,7 @@ class Rates:
     event: float = 50
     apply: float = 20
     delete: float = 50
+    lease: float = 20
 
     def limiters(self) -> dict[Lane, Limiter]:
         """Return one limiter per lane."""
@@ -72,6 +75,7 @@ class Rates:
             Lane.EVENT: Limiter(self.event),
             Lane.APPLY: Limiter(self.apply),
             Lane.DELETE: Limiter(self.delete),
+            Lane.LEASE: Limiter(self.lease),
         }
 
 
@@ -129,10 +133,15 @@ class KubeClient:
         return self._limiters[lane].rate
 
     async def get(
-        self, path: str, *, params: Mapping[str, str] | None = None, accept: str = _JSON
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        accept: str = _JSON,
+        lane: Lane = Lane.READ,
     ) -> Any:
         """Return the object or list at `path`."""
-        return await self._request("GET", path, lane=Lane.READ, params=params, accept=accept)
+        return await self._request("GET", path, lane=lane, params=params, accept=accept)
 
     async def pages(
         self,
@@ -193,6 +202,10 @@ class KubeClient:
     async def create(self, path: str, body: Mapping[str, Any], *, lane: Lane = Lane.APPLY) -> Any:
         """Create an object; `Conflict` if it exists."""
         return await self._request("POST", path, lane=lane, body=body, accept=METADATA_ONLY)
+
+    async def replace(self, path: str, body: Mapping[str, Any], *, lane: Lane = Lane.APPLY) -> Any:
+        """Replace an object as a whole; `Conflict` if it is not of the version in `body` now."""
+        return await self._request("PUT", path, lane=lane, body=body)
 
     async def apply(
         self, path: str, body: Mapping[str, Any], *, manager: str, dry_run: bool = False
@@ -274,7 +287,7 @@ class KubeClient:
         except KubeError as error:
             self._observe(lane, error.code)
             self._note_answer(error.code)
-            if isinstance(error, (Unreachable, Throttled)):
+            if isinstance(error, (Unreachable, Throttled)) and lane is not Lane.LEASE:
                 limiter.overloaded(retry_after=getattr(error, "retry_after", 0.0))
             raise
         self._observe(lane, 200)

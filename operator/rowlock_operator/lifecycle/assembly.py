@@ -6,10 +6,8 @@ Each loop has a database connection of its own, so that none waits for another's
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 from rowlock.store.connection import Connection
 from rowlock_operator import metrics as m
@@ -29,9 +27,8 @@ from rowlock_operator.intake.seen import Seen
 from rowlock_operator.intake.source import Handover
 from rowlock_operator.intake.sweep import Sweep, SweepOutlets, SweepReport, SweepSettings
 from rowlock_operator.intake.waiting import Waiting
-from rowlock_operator.kube.client import KubeClient, Lane
+from rowlock_operator.kube.client import KubeClient
 from rowlock_operator.kube.specs.deployment import SecretKey
-from rowlock_operator.lifecycle.health import Health
 from rowlock_operator.lifecycle.loops import Loop, every
 from rowlock_operator.lifecycle.upkeep import Upkeep
 from rowlock_operator.mirror.announcer import Announcer
@@ -50,8 +47,6 @@ from rowlock_operator.pools.pools import Pools, PoolsReport
 from rowlock_operator.settings import OperatorSettings
 from rowlock_operator.traces.tracer import Tracer
 
-_BEAT_SECONDS = 1.0
-
 
 @dataclass(frozen=True, slots=True)
 class Connections:
@@ -66,6 +61,7 @@ class Connections:
     approvals: Connection
     pods: Connection
     endings: Connection
+    pulse: Connection
     traces: Connection | None = None
 
     async def close(self) -> None:
@@ -85,18 +81,16 @@ class Assembly:
         *,
         cluster: str,
         metrics: m.Metrics,
-        health: Health,
     ) -> None:
         self._settings = settings
         self._client = client
         self._metrics = metrics
-        self._health = health
         self._wire_mirror(client, connections, cluster)
         self._wire_endings(client, connections, cluster)
         self._wire_intake(client, connections, cluster)
         self._wire_pools(client, connections, cluster)
         self._wire_pods(client, connections, cluster)
-        self.upkeep = Upkeep(connections.upkeep, metrics, health)
+        self.upkeep = Upkeep(connections.upkeep, metrics)
 
     def loops(self) -> list[Loop]:
         """Return all loops."""
@@ -113,7 +107,6 @@ class Assembly:
             Loop("pools", self.pools.run_once, self._until_next_pools),
             Loop("pods", self.pod_fencing.run_once, self.pod_fencing.pause),
             Loop("upkeep", self.upkeep.run_once, every(1.0)),
-            Loop("beat", self._beat, self._nothing),
         ]
         if self.tracer is not None:
             loops.append(Loop("traces", self.tracer.run_once, every(1.0)))
@@ -290,20 +283,6 @@ class Assembly:
     async def _until_change(self, report: MirrorReport) -> None:
         if not report.shown:
             await asyncio.sleep(0.1)
-
-    async def _beat(self) -> None:
-        """Note that the loop turns, how late it is, and the gauges that nobody else sets."""
-        began = time.monotonic()
-        await asyncio.sleep(_BEAT_SECONDS)
-        self._health.ticked_at = time.monotonic()
-        self._health.lag = max(0.0, self._health.ticked_at - began - _BEAT_SECONDS)
-        self._metrics.show(m.LOOP_LAG, self._health.lag, "main")
-        self._metrics.show(m.DATABASE_UP, float(self._health.database_up))
-        for lane in Lane:
-            self._metrics.show(m.API_RATE, self._client.rate(lane), lane.value)
-
-    async def _nothing(self, _report: Any) -> None:
-        return
 
 
 def _tracer(

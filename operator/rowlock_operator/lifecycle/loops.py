@@ -80,6 +80,10 @@ def backoff(failures: int) -> float:
     return round(wait * random.uniform(0.8, 1.2), 3)  # noqa: S311  spreads retries, hides nothing
 
 
+async def at_once(_report: Any) -> None:
+    """Do not pause: the round itself waits."""
+
+
 def every(seconds: float, *, clock: Clock | None = None, jitter: float = 0.0) -> Callable[..., Any]:
     """Return a pause of `seconds`, give or take the share `jitter`."""
     chosen = clock or SystemClock()

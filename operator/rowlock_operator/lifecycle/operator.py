@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
+import os
+import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from importlib.metadata import version
+from typing import Any
 
 import structlog
 
 from rowlock.errors import RowlockError
 from rowlock.store import dsn
+from rowlock.store.connection import COMMAND_SECONDS, Connection
 from rowlock_operator import metrics as m
 from rowlock_operator.intake.kopf_source import KopfSource
 from rowlock_operator.intake.source import RunSource
 from rowlock_operator.kube.access import find_access
-from rowlock_operator.kube.client import KubeClient, Rates
+from rowlock_operator.kube.client import KubeClient, Lane, Rates
 from rowlock_operator.kube.credentials import Access
 from rowlock_operator.lifecycle import startup
 from rowlock_operator.lifecycle.assembly import Assembly, Connections
-from rowlock_operator.lifecycle.health import Health
-from rowlock_operator.lifecycle.loops import LoopRunner
+from rowlock_operator.lifecycle.election import Term
+from rowlock_operator.lifecycle.elector import Elector, Place
+from rowlock_operator.lifecycle.health import Health, Role
+from rowlock_operator.lifecycle.loops import Loop, LoopRunner, at_once, every
 from rowlock_operator.lifecycle.probes import Answer, Vitals, liveness, readiness
+from rowlock_operator.lifecycle.pulse import Beat, Ping
 from rowlock_operator.lifecycle.supervisor import Supervisor
 from rowlock_operator.lifecycle.web import serving
 from rowlock_operator.settings import OperatorSettings
@@ -32,6 +39,10 @@ from rowlock_operator.settings import OperatorSettings
 log = structlog.get_logger(__name__)
 
 _FLUSH_SECONDS = 8.0
+#: A flush that takes longer goes on beside the next leader, which does no harm.
+_FLUSH_ALONE_SECONDS = 0.5
+_PATIENCE_SECONDS = 5.0
+_HOLD = "lease"
 
 
 class Operator:
@@ -39,9 +50,11 @@ class Operator:
 
     def __init__(self, settings: OperatorSettings) -> None:
         self._settings = settings
-        self._metrics = m.Metrics()
+        self._metrics = m.Metrics(standby=True)
         self._health = Health()
-        self._supervisor: Supervisor | None = None
+        self._supervisor = Supervisor()
+        self._runner = LoopRunner(self._metrics, self._health)
+        self._elector: Elector | None = None
         self._source: RunSource | None = None
         self._assembly: Assembly | None = None
         self._alive_at = time.monotonic()
@@ -54,13 +67,12 @@ class Operator:
         ConfigurationError
             A person must change something.
         RowlockError
-            The start took too long, or a part ended.
+            The start took too long, a part ended, or another operator leads.
         """
         settings = self._settings
         dsn.parse(settings.database_url.get_secret_value())
         access = find_access(settings.kubeconfig, context=settings.context)
         self._metrics.show(m.INFO, 1, version("rowlock"))
-        self._supervisor = Supervisor()
         self._supervisor.stop_on_signals()
         async with (
             serving(
@@ -72,106 +84,181 @@ class Operator:
             ),
             self._client(access) as client,
             self._connections() as connections,
+            self._candidate(access) as elector,
         ):
-            await self._run(access, client, connections, self._supervisor)
+            await self._run(access, client, connections, elector)
 
     async def _run(
         self,
         access: Access,
         client: KubeClient,
         connections: Connections,
-        supervisor: Supervisor,
+        elector: Elector | None,
     ) -> None:
-        within = self._settings.start_timeout_seconds
         cluster = await startup.patiently(
-            "the Kubernetes API server", lambda: self._first_contact(client), within=within
+            "the Kubernetes API server",
+            lambda: self._first_contact(client),
+            within=self._settings.start_timeout_seconds,
         )
+        log.info("Connected", cluster=cluster)
+        self._start_loop("beat", Beat(client, self._metrics, self._health).run_once)
+        self._start_loop("ping", Ping(connections.pulse, self._health).run_once, every(1.0))
+        if elector and not await self._wait_to_lead(elector):
+            return
         assembly = Assembly(
-            self._settings,
-            client,
-            connections,
-            cluster=cluster,
-            metrics=self._metrics,
-            health=self._health,
+            self._settings, client, connections, cluster=cluster, metrics=self._metrics
         )
         self._assembly = assembly
-        await startup.patiently(
-            "the Kubernetes API server", assembly.catalog.refresh, within=within
-        )
-        source = self._start_source(access, assembly)
-        self._start_loops(assembly, source, supervisor)
-        log.info(
-            "The operator runs", cluster=cluster, namespaces=self._settings.namespaces or "all"
-        )
-        try:
-            await supervisor.watch()
-        finally:
-            await self._shut_down(assembly, source, supervisor)
+        await self._lead(access, assembly, elector)
 
     async def _first_contact(self, client: KubeClient) -> str:
         await startup.check_api(client, self._settings.namespaces)
         return await startup.cluster_id(client, self._settings.cluster_id)
 
-    def _start_source(self, access: Access, assembly: Assembly) -> RunSource:
-        source = KopfSource(access, namespaces=self._settings.namespaces, count=self._count_event)
-        self._source = source
-        source.start(assembly.handover.put)
-        return source
+    async def _wait_to_lead(self, elector: Elector) -> bool:
+        """Wait as a standby; False if told to stop meanwhile."""
+        self._health.role = Role.STANDBY
+        if await self._supervisor.watch(elector.win()):
+            self._supervisor.start(_HOLD, elector.hold())
+            return True
+        self._health.stopping = True
+        await elector.release()  # it may just have won
+        await self._supervisor.cancel()
+        log.info("The standby has stopped")
+        return False
 
-    def _start_loops(self, assembly: Assembly, source: RunSource, supervisor: Supervisor) -> None:
-        runner = LoopRunner(self._metrics, self._health)
+    async def _lead(self, access: Access, assembly: Assembly, elector: Elector | None) -> None:
+        self._metrics.show(m.LEADER, 1)
+        self._metrics.lead()
+        source = KopfSource(access, namespaces=self._settings.namespaces, count=self._count_event)
+        try:
+            if await self._supervisor.watch(self._start(assembly, source)):
+                await self._supervisor.watch()
+        finally:
+            if elector and elector.lost:
+                await self._leave_at_once()
+            else:
+                await self._shut_down(assembly, source, elector)
+
+    async def _start(self, assembly: Assembly, source: RunSource) -> None:
+        await startup.patiently(
+            "the Kubernetes API server",
+            assembly.catalog.refresh,
+            within=self._settings.start_timeout_seconds,
+        )
+        source.start(assembly.handover.put)
+        self._source, self._alive_at = source, time.monotonic()
         for loop in assembly.loops():
-            supervisor.start(loop.name, runner.run(loop))
-        supervisor.start("notices", assembly.notices.run())
-        supervisor.start("events", assembly.announcer.run())
-        supervisor.start("pod watch", assembly.pod_watch.run())
-        supervisor.start("watch", source.ended())
-        self._health.started = True
+            self._supervisor.start(loop.name, self._runner.run(loop))
+        self._supervisor.start("notices", assembly.notices.run())
+        self._supervisor.start("events", assembly.announcer.run())
+        self._supervisor.start("pod watch", assembly.pod_watch.run())
+        self._supervisor.start("watch", source.ended())
+        self._health.role = Role.LEADING
+        log.info("The operator runs", namespaces=self._settings.namespaces or "all")
 
     async def _shut_down(
-        self, assembly: Assembly, source: RunSource, supervisor: Supervisor
+        self, assembly: Assembly, source: RunSource, elector: Elector | None
     ) -> None:
-        """Stop what comes in first, then bring what is under way to its end."""
+        """Bring what is under way to its end, and let the next leader begin as soon as may be."""
         self._health.stopping = True
-        await source.stop()
-        await supervisor.cancel()
+        await self._supervisor.cancel(but=frozenset({_HOLD}))
+        flushing = asyncio.create_task(self._flush(assembly))
+        await asyncio.wait({flushing}, timeout=_FLUSH_ALONE_SECONDS)
+        if elector:
+            await self._supervisor.cancel()
+            await elector.release()
+        await flushing
+        if self._source:
+            await source.stop()
+        log.info("The operator has stopped")
+
+    async def _flush(self, assembly: Assembly) -> None:
         try:
             async with asyncio.timeout(_FLUSH_SECONDS):
                 await assembly.flush()
         except (RowlockError, TimeoutError) as error:
             log.warning("Not all was flushed; the next operator goes on", error=str(error))
-        log.info("The operator has stopped")
+
+    async def _leave_at_once(self) -> None:
+        """End without bringing anything to its end: another operator is at work by then."""
+        self._health.stopping = True
+        left = self._settings.lease_seconds - self._settings.lease_renew_seconds
+        log.error("This operator does not lead any more and ends")
+        # Whatever hangs below, nothing of this process outlives its Lease.
+        last_resort = threading.Timer(left, os._exit, (1,))
+        last_resort.daemon = True
+        last_resort.start()
+        await self._supervisor.cancel()
+
+    def _start_loop(
+        self,
+        name: str,
+        once: Callable[[], Awaitable[None]],
+        pause: Callable[[Any], Awaitable[Any]] = at_once,
+    ) -> None:
+        self._supervisor.start(name, self._runner.run(Loop(name, once, pause)))
 
     @asynccontextmanager
     async def _client(self, access: Access) -> AsyncIterator[KubeClient]:
         settings = self._settings
         rates = Rates(status=settings.status_writes_per_second, event=settings.events_per_second)
         async with KubeClient(
-            access,
-            rates=rates,
-            connections=settings.connections,
-            observe=lambda lane, code: self._metrics.add(m.API_REQUESTS, lane.value, str(code)),
+            access, rates=rates, connections=settings.connections, observe=self._count_request
         ) as client:
             yield client
 
     @asynccontextmanager
+    async def _candidate(self, access: Access) -> AsyncIterator[Elector | None]:
+        settings = self._settings
+        if not settings.election:
+            yield None
+            return
+        place = Place(settings.lease_namespace or access.namespace, settings.lease_name)
+        term = Term(
+            settings.lease_seconds, settings.lease_renew_seconds, settings.lease_retry_seconds
+        )
+        async with KubeClient(
+            access, connections=2, timeout=term.renew / 2, observe=self._count_request
+        ) as client:
+            elector = Elector(
+                client,
+                place,
+                term=term,
+                fit=lambda: self._health.database_up,
+                metrics=self._metrics,
+            )
+            await startup.patiently(
+                f"the Lease {place}", elector.look, within=settings.start_timeout_seconds
+            )
+            self._elector = elector
+            yield elector
+
+    @asynccontextmanager
     async def _connections(self) -> AsyncIterator[Connections]:
-        url = self._settings.database_url.get_secret_value()
         opened = {}
         async with contextlib.AsyncExitStack() as stack:
             for name in self._connection_names():
-                opened[name] = await startup.patiently(
-                    "PostgreSQL",
-                    lambda name=name: startup.open_connection(url, name),  # type: ignore[misc]
-                    within=self._settings.start_timeout_seconds,
-                )
+                opened[name] = await self._open(name)
                 stack.push_async_callback(opened[name].close)
             self._health.database_up = True
             yield Connections(**opened)
 
     def _connection_names(self) -> list[str]:
-        names = [part.name for part in dataclasses.fields(Connections)]
+        names = [part.name for part in fields(Connections)]
         return names if self._settings.traces else [name for name in names if name != "traces"]
+
+    async def _open(self, name: str) -> Connection:
+        url = self._settings.database_url.get_secret_value()
+        patience = _PATIENCE_SECONDS if name == "pulse" else COMMAND_SECONDS
+        return await startup.patiently(
+            "PostgreSQL",
+            lambda: startup.open_connection(url, name, patience=patience),
+            within=self._settings.start_timeout_seconds,
+        )
+
+    def _count_request(self, lane: Lane, code: int) -> None:
+        self._metrics.add(m.API_REQUESTS, lane.value, str(code))
 
     def _count_event(self, kind: str, echo: bool) -> None:
         self._metrics.add(m.WATCH_EVENTS, kind)
@@ -181,7 +268,7 @@ class Operator:
 
     def _alive(self) -> Answer:
         if self._source is None:
-            return Answer(True, "starting")
+            return Answer(True, self._health.role.value)
         now, source = time.monotonic(), self._source.health()
         if source.alive:
             self._alive_at = now
@@ -197,7 +284,8 @@ class Operator:
 
     def _ready(self) -> Answer:
         return readiness(
-            started=self._health.started,
+            role=self._health.role,
             database_up=self._health.database_up,
+            in_touch=self._elector is None or self._elector.in_touch,
             stopping=self._health.stopping,
         )

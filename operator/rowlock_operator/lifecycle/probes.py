@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rowlock_operator.intake.source import SourceHealth
+from rowlock_operator.lifecycle.health import Role
 
 #: kopf may reconnect its streams within this time; discovery at start takes seconds too.
 _GRACE_SECONDS = 60.0
@@ -55,13 +56,23 @@ def liveness(vitals: Vitals) -> Answer:
     return Answer(True)
 
 
-def readiness(*, started: bool, database_up: bool, stopping: bool) -> Answer:
-    """Tell whether AgentRuns are being taken in and shown."""
+def readiness(*, role: Role, database_up: bool, in_touch: bool, stopping: bool) -> Answer:
+    """Tell whether AgentRuns are being taken in and shown, or would be if the leader went.
+
+    Parameters
+    ----------
+    in_touch
+        A leader's Lease holds; a standby has read it lately.
+    """
     if stopping:
         return Answer(False, "stopping")
-    if not started:
+    if role is Role.STARTING:
         return Answer(False, "starting")
-    return Answer(True) if database_up else Answer(False, "PostgreSQL does not answer")
+    if not database_up:
+        return Answer(False, "PostgreSQL does not answer")
+    if not in_touch:
+        return Answer(False, "the Lease cannot be read or renewed")
+    return Answer(True, role.value)
 
 
 def _is_deaf(vitals: Vitals) -> bool:

@@ -9,7 +9,7 @@ import structlog
 
 from rowlock.clock import Clock, SystemClock
 from rowlock.errors import ConfigurationError, RowlockError
-from rowlock.store.connection import Connection
+from rowlock.store.connection import COMMAND_SECONDS, Connection
 from rowlock_operator.kube.client import METADATA_LIST, METADATA_ONLY, KubeClient
 from rowlock_operator.kube.errors import CRDsMissing, Denied, NotFound
 from rowlock_operator.kube.resources import (
@@ -65,9 +65,15 @@ async def patiently(
             await chosen.sleep(wait)
 
 
-async def open_connection(dsn: str, name: str) -> Connection:
-    """Open one connection to the operator's database."""
-    return await Connection.open(dsn, name=f"operator {name}")
+async def open_connection(dsn: str, name: str, *, patience: float = COMMAND_SECONDS) -> Connection:
+    """Open one connection to the operator's database.
+
+    Parameters
+    ----------
+    patience
+        Seconds after which a statement without an answer is given up.
+    """
+    return await Connection.open(dsn, name=f"operator {name}", command_timeout=patience)
 
 
 async def check_api(client: KubeClient, namespaces: Sequence[str]) -> None:

@@ -41,23 +41,29 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
 
-    async def watch(self) -> None:
-        """Return when told to stop.
+    async def watch(self, until: Coroutine[Any, Any, Any] | None = None) -> bool:
+        """Return False when told to stop, or True when `until` has come to its end.
 
         Raises
         ------
         PartEnded
             A task ended, whether with an error or without.
         """
-        stopped = asyncio.create_task(self._stop.wait(), name="stop")
+        ours = {asyncio.create_task(self._stop.wait(), name="stop")}
+        goal = asyncio.create_task(until, name="goal") if until else None
+        if goal:
+            ours.add(goal)
         try:
-            done, _ = await asyncio.wait(
-                {stopped, *self._tasks}, return_when=asyncio.FIRST_COMPLETED
-            )
+            done, _ = await asyncio.wait({*ours, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            stopped.cancel()
-        for task in done - {stopped}:
+            for task in ours:
+                task.cancel()
+        for task in done - ours:
             raise PartEnded(f"{self._tasks[task]} ended: {_end_of(task)}")
+        if goal in done and not self._stop.is_set():
+            goal.result()
+            return True
+        return False
 
     async def cancel(self, *, but: frozenset[str] = frozenset()) -> None:
         """Cancel the tasks and wait for them."""

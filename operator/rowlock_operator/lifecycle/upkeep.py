@@ -15,7 +15,6 @@ from rowlock.store import intake as store
 from rowlock.store.connection import Connection
 from rowlock.store.types import Fenced
 from rowlock_operator import metrics as m
-from rowlock_operator.lifecycle.health import Health
 
 log = structlog.get_logger(__name__)
 
@@ -40,14 +39,13 @@ class UpkeepReport:
 class Upkeep:
     """Fences silent workers, wakes and promotes runs, carries out wishes, ends what is overdue."""
 
-    def __init__(self, connection: Connection, metrics: m.Metrics, health: Health) -> None:
+    def __init__(self, connection: Connection, metrics: m.Metrics) -> None:
         self._connection = connection
         self._metrics = metrics
-        self._health = health
         self._partitions_at = float("-inf")
 
     async def run_once(self) -> UpkeepReport:
-        """Do all of it once; it is also the probe of PostgreSQL."""
+        """Do all of it once."""
         reaped = await workers.reap(self._connection, gap_seconds=_GAP_SECONDS)
         woken = await store.wake_due(self._connection, _WOKEN_AT_ONCE)
         cancelled = await store.cancel_waiting(self._connection)
@@ -55,8 +53,6 @@ class Upkeep:
         lapsed = await approvals.expire_approvals(self._connection)
         promoted = await caps.promote_waiting(self._connection)
         await self._make_partitions()
-        self._health.database_up = True
-        self._metrics.show(m.DATABASE_UP, 1)
         report = UpkeepReport(
             len(reaped.fenced.workers), woken, len(cancelled), len(expired), promoted, len(lapsed)
         )

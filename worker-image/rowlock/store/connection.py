@@ -147,6 +147,10 @@ class Connection:
             raise StoreUnavailable(f"the statement {query} gave no row")
         return row
 
+    async def ask(self) -> None:
+        """Return if the server answers."""
+        await self.fetchone("schema_version")
+
     async def execute(self, query: str, *args: Any) -> str:
         """Run the statement named `query` and return its command tag, such as `DELETE 3`."""
         text = queries.get(query)
