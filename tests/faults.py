@@ -99,10 +99,10 @@ class FaultyApi:
             stream = web.StreamResponse(
                 status=real.status, headers={k: v for k, v in real.headers.items() if k in kept}
             )
-            await stream.prepare(request)
             if "watch" in request.query:
                 self._streams[id(request)] = request
             try:
+                await stream.prepare(request)
                 async for chunk in real.content.iter_any():
                     await stream.write(chunk)
                 await stream.write_eof()

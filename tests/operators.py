@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -99,14 +99,14 @@ class LocalOperator:
         """All that it has said."""
         return self._log.read_text(errors="replace")
 
-    async def says(self, pattern: str, *, times: int = 1) -> None:
+    async def says(self, pattern: str, *, times: int = 1, within: float = WITHIN) -> None:
         """Wait for lines that match."""
 
         async def look() -> bool:
             assert self.process.poll() is None, self.log[-4000:]
             return len(re.findall(pattern, self.log)) >= times
 
-        await eventually(look, f"log line {pattern!r} in\n{self.log[-4000:]}")
+        await eventually(look, f"log line {pattern!r} in\n{self.log[-4000:]}", within)
 
     async def probe(self, path: str) -> tuple[int, str]:
         """Ask one of its HTTP paths, and return status and text."""
@@ -354,6 +354,20 @@ class Stage:
             if item["regarding"].get("name") == name and item["regarding"]["kind"] == "AgentRun"
         ]
         return sorted(found, key=lambda item: int(item["metadata"]["name"].rsplit(".", 1)[1]))
+
+    async def each_announced(self, wanted: Mapping[str, Sequence[str]]) -> None:
+        """Wait until each AgentRun has an Event of each of its reasons; none may be there twice."""
+        expected = sorted((name, reason) for name, reasons in wanted.items() for reason in reasons)
+
+        async def look() -> bool:
+            found = sorted(
+                (item["regarding"]["name"], item["reason"])
+                for item in await self.objects(EVENTS)
+                if item["regarding"]["kind"] == "AgentRun"
+            )
+            return found == expected
+
+        await eventually(look, f"{len(expected)} Events{self._said()}", 60)
 
     async def announced(self, name: str, *reasons: str) -> list[dict[str, Any]]:
         """Wait until the Events about an AgentRun have these reasons, and no others."""

@@ -291,7 +291,7 @@ async def test_a_dead_leader_is_replaced_within_17_seconds() -> None:
 
 
 async def test_a_released_lease_is_taken_within_2_seconds() -> None:
-    server, turns, first, second = await two()
+    server, turns, first, _second = await two()
     await first.stop()
     assert server.holder() == ""
     await turns.run(32)
@@ -423,7 +423,7 @@ def replaced(server: Server, turns: Turns, step: int) -> Candidate:
 
 
 def test_the_object_keeps_what_others_put_there_and_counts_changes_of_the_leader() -> None:
-    from datetime import UTC, datetime  # noqa: PLC0415
+    from datetime import UTC, datetime
 
     now = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
     fresh = lease_from(new_object("ns", "it"))

@@ -86,7 +86,7 @@ def test_liveness_proves_that_the_watch_is_alive(state: Vitals, why: str) -> Non
         (Role.LEADING, True, True, True, False, "stopping"),
     ],
 )
-def test_readiness(  # noqa: PLR0913, PLR0917  one row of the table
+def test_readiness(
     role: Role, database_up: bool, in_touch: bool, stopping: bool, ok: bool, why: str
 ) -> None:
     said = readiness(role=role, database_up=database_up, in_touch=in_touch, stopping=stopping)
@@ -248,12 +248,15 @@ async def test_warnings_are_written_first_and_never_dropped_for_normal_ones() ->
     api, metrics = FakeApi(), m.Metrics()
     announcer = Announcer(api, metrics, most=3)  # type: ignore[arg-type]
     for number in range(3):
-        announcer.announce(said("RunQueued", number))
-    announcer.announce(said("RunQueued", 9))
-    announcer.announce(said("RunTakenOver"))
+        assert announcer.announce(said("RunQueued", number))
+    assert not announcer.announce(said("RunQueued", 9))
+    assert announcer.announce(said("RunTakenOver"))
     assert len(announcer) == 3
+    assert announcer.settled() == [0]  # it made room for the warning
     await announcer.drain()
     assert api.written == ["RunTakenOver", "RunQueued", "RunQueued"]
+    assert sorted(announcer.settled()) == [1, 1, 2]
+    assert announcer.settled() == []
     assert metrics.value(m.EVENTS, "dropped") == 2
 
 
@@ -265,7 +268,9 @@ async def test_an_event_that_exists_is_done_and_an_outage_keeps_it() -> None:
         announcer.announce(said("RunFailed", number))
     assert (await announcer.run_once()).failed == 1
     assert len(announcer) == 1
+    assert announcer.settled() == [0, 2]
     await announcer.drain()
+    assert announcer.settled() == [1]
     assert api.written == ["RunFailed"]
     values = {it: metrics.value(m.EVENTS, it) for it in ("written", "exists", "failed")}
     assert values == {"written": 1, "exists": 1, "failed": 1}
@@ -273,8 +278,8 @@ async def test_an_event_that_exists_is_done_and_an_outage_keeps_it() -> None:
 
 async def test_normal_events_can_be_off() -> None:
     announcer = Announcer(FakeApi(), m.Metrics(), normal=False)  # type: ignore[arg-type]
-    announcer.announce(said("RunQueued"))
-    announcer.announce(said("RunTakenOver"))
+    assert not announcer.announce(said("RunQueued"))
+    assert announcer.announce(said("RunTakenOver"))
     assert len(announcer) == 1
 
 

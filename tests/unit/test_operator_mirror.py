@@ -514,6 +514,17 @@ def test_a_change_is_taken_once_and_what_comes_meanwhile_stays() -> None:
     assert len(backlog) == backlog.runs == 0
 
 
+def test_a_shown_change_whose_event_waits_is_not_shown_again() -> None:
+    backlog = Backlog(delay=0)
+    backlog.add([change(ChangeKind.QUEUED, 1)], now=0)
+    backlog.keep([1])
+    backlog.done(RunId(77), [1])
+    assert backlog.add([change(ChangeKind.QUEUED, 1), change(ChangeKind.CLAIMED, 2)], now=0) == 1
+    assert len(backlog) == 1
+    backlog.let_go([1])
+    assert backlog.add([change(ChangeKind.QUEUED, 1)], now=0) == 1
+
+
 def test_failures_wait_longer_each_time_and_news_do_not_shorten_that() -> None:
     backlog = Backlog(delay=0)
     backlog.add([change(ChangeKind.QUEUED, 1)], now=0)

@@ -120,6 +120,7 @@ class Assembly:
         while report.shown:
             report = await self.mirror.run_once()
         await self.announcer.drain()
+        await self.mirror.forget()
 
     def _wire_mirror(self, client: KubeClient, connections: Connections, cluster: str) -> None:
         settings, metrics = self._settings, self._metrics

@@ -3,6 +3,8 @@
 The condition and the counter are written first; an Event that is dropped or refused loses nothing
 but a line in `kubectl describe`. Warnings are never dropped for Normal ones.
 While the API server is away Events wait, as many as there is room for.
+The mirror keeps the change that an Event announces in the database until it hears from here that
+the Event is settled: one that waits when its operator is killed is written by the next.
 """
 
 from __future__ import annotations
@@ -61,22 +63,29 @@ class Announcer:
         self._clock = clock or SystemClock()
         self._warnings: deque[Announcement] = deque()
         self._quiet: deque[Announcement] = deque()
+        self._settled: list[int] = []
         self._something = asyncio.Event()
         self._instance = socket.gethostname()
 
     def __len__(self) -> int:
         return len(self._warnings) + len(self._quiet)
 
-    def announce(self, said: Announcement) -> None:
-        """Take an Event to be written soon, or drop it when too many wait."""
+    def announce(self, said: Announcement) -> bool:
+        """Take an Event to be written soon; False if it is dropped, because too many wait."""
         if said.type == "Normal" and not self._normal:
-            return
+            return False
         queue = self._quiet if said.type == "Normal" else self._warnings
         if len(self) >= self._most and not self._make_room(queue):
             self._metrics.add(m.EVENTS, "dropped")
-            return
+            return False
         queue.append(said)
         self._something.set()
+        return True
+
+    def settled(self) -> list[int]:
+        """Return the numbers of the changes whose Events are written, refused or dropped since."""
+        settled, self._settled = self._settled, []
+        return settled
 
     async def run(self) -> None:
         """Write Events as they come, until cancelled."""
@@ -90,9 +99,9 @@ class Announcer:
         """Write a few of the waiting Events, warnings first."""
         batch = self._take(_AT_ONCE)
         done = await asyncio.gather(*(self._write(said) for said in batch))
-        for said, written in zip(batch, done, strict=True):
-            if not written:
-                self.announce(said)
+        for said, is_done in zip(batch, done, strict=True):
+            if is_done or not self.announce(said):
+                self._settled.append(said.number)
         return AnnouncerReport(written=sum(done), failed=len(done) - sum(done))
 
     async def drain(self) -> None:
@@ -102,7 +111,7 @@ class Announcer:
 
     def _make_room(self, queue: deque[Announcement]) -> bool:
         if queue is self._warnings and self._quiet:
-            self._quiet.popleft()
+            self._settled.append(self._quiet.popleft().number)
             self._metrics.add(m.EVENTS, "dropped")
             return True
         return False

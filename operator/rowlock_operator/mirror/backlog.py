@@ -27,7 +27,7 @@ class Entry:
 
 
 class Backlog:
-    """Changes that were read and not shown yet, by run.
+    """Changes that were read and not shown yet, by run, and those that only wait for an Event.
 
     Parameters
     ----------
@@ -39,6 +39,7 @@ class Backlog:
         self._delay = delay
         self._entries: dict[RunId, Entry] = {}
         self._seqs: set[int] = set()
+        self._kept: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._seqs)
@@ -53,7 +54,11 @@ class Backlog:
 
     def add(self, changes: Iterable[Change], *, now: float) -> int:
         """Take changes as read, known ones too, and return how many were new."""
-        new = [change for change in changes if change.seq not in self._seqs]
+        new = [
+            change
+            for change in changes
+            if change.seq not in self._seqs and change.seq not in self._kept
+        ]
         for change in new:
             self._seqs.add(change.seq)
             urgent = change.kind in URGENT
@@ -81,6 +86,14 @@ class Backlog:
             del self._entries[run_id]
         elif entry:
             entry.failures = 0
+
+    def keep(self, seqs: Iterable[int]) -> None:
+        """Know changes that were shown, and that stay in the database until they are let go."""
+        self._kept.update(seqs)
+
+    def let_go(self, seqs: Iterable[int]) -> None:
+        """Forget changes that are not in the database any more."""
+        self._kept.difference_update(seqs)
 
     def retry(self, run_id: RunId, *, now: float, floor: float = 0.0) -> float:
         """Put a run off after a failure, for longer each time, and return for how long."""

@@ -1,7 +1,9 @@
 """Shows what changed in the database: the loop from `run_change` to statuses and Events.
 
-A change is deleted when its run's status stands on the API server, never before, and exactly
-that row: numbers of changes may become visible out of order.
+A change is deleted when its run's status stands on the API server and its Event is written (or
+given up), never before, and exactly that row: numbers of changes may become visible out of order.
+So an operator that is killed loses no Event: the next one shows the change again, finds the status
+as it should be, and writes the Event, whose name is made of the change's number.
 """
 
 from __future__ import annotations
@@ -105,6 +107,7 @@ class Mirror:
         self._after = 0
         self._looked_back_at = float("-inf")
         self._parked: set[RunId] = set()
+        self._over: list[int] = []
         self.shown_at: float | None = None
 
     def waits(self, run_id: RunId) -> bool:
@@ -116,6 +119,7 @@ class Mirror:
         read = await self._read()
         due = self._backlog.due(now=self._clock.monotonic(), limit=self._settings.batch)
         shown = await self._show(due) if due else 0
+        await self.forget()
         self._measure()
         return MirrorReport(read, shown, len(due) - shown, self._backlog.runs)
 
@@ -137,6 +141,14 @@ class Mirror:
                 break
         return new
 
+    async def forget(self) -> None:
+        """Delete the changes that nothing waits for any more."""
+        self._over += self._announcer.settled()
+        if self._over:
+            await store.shown(self._connection, self._over)
+            self._backlog.let_go(self._over)
+            self._over = []
+
     async def _show(self, due: list[Entry]) -> int:
         snapshots = await store.snapshots(self._connection, [entry.run_id for entry in due])
         work = []
@@ -151,20 +163,25 @@ class Mirror:
             *(self._show_one(changes, snapshots.get(run_id)) for run_id, changes in work)
         )
         shown = [
-            (run_id, [change.seq for change in changes])
-            for (run_id, changes), ok in zip(work, done, strict=True)
-            if ok
+            (run_id, [change.seq for change in changes], announced)
+            for (run_id, changes), announced in zip(work, done, strict=True)
+            if announced is not None
         ]
-        ended = [run_id for run_id, _ in shown if _has_ended(snapshots.get(run_id))]
+        # Before the changes may go: they are what reminds of it.
+        ended = [run_id for run_id, _, _ in shown if _has_ended(snapshots.get(run_id))]
         await expiry.time_ends(self._connection, ended)
-        await store.shown(self._connection, [seq for _, seqs in shown for seq in seqs])
-        for run_id, seqs in shown:
+        for run_id, seqs, announced in shown:
+            self._backlog.keep(seqs)
             self._backlog.done(run_id, seqs)
+            self._over += [seq for seq in seqs if seq not in announced]
         return len(shown)
 
-    async def _show_one(self, changes: tuple[Change, ...], snapshot: RunSnapshot | None) -> bool:
+    async def _show_one(
+        self, changes: tuple[Change, ...], snapshot: RunSnapshot | None
+    ) -> set[int] | None:
+        """Show one run; return the changes whose Events wait, or None if it must be tried again."""
         if snapshot is None:  # unlinked meanwhile: there is nobody to show it to
-            return True
+            return set()
         run_id = snapshot.run_id
         key = ObjectKey(snapshot.namespace, snapshot.name, snapshot.uid)
         fresh = not all(_is_first_hand(change, snapshot) for change in changes)
@@ -182,7 +199,7 @@ class Mirror:
             log.warning(
                 "A status could not be shown yet", run=str(key), error=str(error), wait=wait
             )
-            return False
+            return None
         except Exception:
             # One run that cannot be shown must not hold up all others.
             log.exception("A status could not be built", run=str(key))
@@ -203,25 +220,22 @@ class Mirror:
 
     def _settle(
         self, key: ObjectKey, changes: tuple[Change, ...], snapshot: RunSnapshot, shown: Shown
-    ) -> bool:
+    ) -> set[int] | None:
         if shown is Shown.PARKED:
             self._parked.add(snapshot.run_id)
             self._backlog.retry(snapshot.run_id, now=self._clock.monotonic(), floor=_PARKED_SECONDS)
-            return False
+            return None
         self._parked.discard(snapshot.run_id)
         if shown is Shown.GONE:
             self._gone.suspect(key)
-            return True
-        self._announce(changes, snapshot)
-        return True
+            return set()
+        return self._announce(changes, snapshot)
 
-    def _announce(self, changes: tuple[Change, ...], snapshot: RunSnapshot) -> None:
-        for change in changes:
-            said = announcement(change, snapshot) if _is_first_hand(change, snapshot) else None
-            if said:
-                self._announcer.announce(said)
-            if change.kind is ChangeKind.ENDED and snapshot.place is Place.FINAL:
-                self.on_end(snapshot.run_id)
+    def _announce(self, changes: tuple[Change, ...], snapshot: RunSnapshot) -> set[int]:
+        if snapshot.place is Place.FINAL and any(it.kind is ChangeKind.ENDED for it in changes):
+            self.on_end(snapshot.run_id)
+        said = [announcement(it, snapshot) for it in changes if _is_first_hand(it, snapshot)]
+        return {it.number for it in said if it and self._announcer.announce(it)}
 
     def _count(self, changes: tuple[Change, ...], new: Score) -> None:
         self.shown_at = time.monotonic()

@@ -26,7 +26,7 @@ _LARGEST_RESULT: Final = 64 * 1024
 
 
 async def unshown(conn: Connection, *, limit: int, after: int = 0) -> list[Change]:
-    """Return up to `limit` changes that nobody has shown, by their number, from `after` on.
+    """Return up to `limit` changes that nobody has forgotten, by their number, from `after` on.
 
     Transactions commit in another order than they take numbers:
     a smaller number may still appear, so begin at 0 again soon.

@@ -374,7 +374,7 @@ CREATE UNIQUE INDEX run_object_run ON rowlock.run_object (run_id);
 
 CREATE SEQUENCE rowlock.revision_seq AS bigint;
 
--- Visible transitions that no mirror has shown yet.
+-- Visible transitions that no mirror has shown and announced yet.
 CREATE TABLE rowlock.run_change (
   seq    bigint PRIMARY KEY,
   run_id bigint NOT NULL,
