@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import yaml
@@ -24,11 +27,25 @@ class FaultyApi:
     ----------
     access
         The real API server.
+
+    Attributes
+    ----------
+    fault
+        Answers instead of the server, or breaks the connection, where it returns something.
+    delay
+        Seconds that each answer takes longer.
+    hushed
+        Open watches say nothing any more, not even that they ended.
+    token
+        The only bearer token that is let through; None for whatever the server accepts.
     """
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self._streams: dict[int, web.Request] = {}
+        self._streams: dict[int, tuple[web.Request, web.StreamResponse]] = {}
+        self._hushed: set[int] = set()
+        self.delay = 0.0
+        self.token: str | None = None
         self.fault: Fault = lambda _request: None
         self.served = 0
         self.faults = 0
@@ -37,20 +54,40 @@ class FaultyApi:
     @property
     def streams(self) -> int:
         """Number of open watches."""
-        return len(self._streams)
+        return len(self._open())
 
     def drop_streams(self) -> None:
         """Cut every open watch, as a restarting load balancer does."""
-        for request in list(self._streams.values()):
+        for request, _ in list(self._streams.values()):
             if request.transport:
                 request.transport.abort()
         self._streams.clear()
 
-    def kubeconfig(self, real: Path, folder: Path) -> Path:
+    def _open(self) -> list[web.StreamResponse]:
+        return [
+            stream
+            for request, stream in list(self._streams.values())
+            if request.transport and not request.transport.is_closing()
+        ]
+
+    def hush(self) -> None:
+        """Let the watches that are open say nothing any more, not even that they ended."""
+        self._hushed |= self._streams.keys()
+
+    async def say(self, event: Mapping[str, Any]) -> None:
+        """Put an event into each open watch."""
+        for stream in self._open():
+            with contextlib.suppress(ConnectionError):
+                await stream.write(json.dumps(event).encode() + b"\n")
+
+    def kubeconfig(self, real: Path, folder: Path, *, token_file: Path | None = None) -> Path:
         """Write a kubeconfig that goes through here."""
         config = yaml.safe_load(real.read_text())
         for entry in config["clusters"]:
             entry["cluster"] = {"server": self.url}
+        if token_file:
+            for entry in config["users"]:
+                entry["user"] = {"tokenFile": str(token_file)}
         path = folder / "faulty.kubeconfig"
         path.write_text(yaml.safe_dump(config))
         return path
@@ -74,7 +111,7 @@ class FaultyApi:
                 await runner.cleanup()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        answer = self.fault(request)
+        answer = self.fault(request) or self._refusal(request)
         if isinstance(answer, web.Response):
             self.faults += 1
             return answer
@@ -84,10 +121,18 @@ class FaultyApi:
                 request.transport.abort()
             return web.Response()
         self.served += 1
+        await asyncio.sleep(self.delay)
         return await self._forward(request)
+
+    def _refusal(self, request: web.Request) -> web.Response | None:
+        if self.token in (None, request.headers.get("Authorization", "").removeprefix("Bearer ")):
+            return None
+        return web.json_response({"kind": "Status", "code": 401}, status=401)
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         headers = {k: v for k, v in request.headers.items() if k not in ("Host", "Content-Length")}
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {await self._access.tokens.token()}"
         async with self._session.request(
             request.method,
             self._access.server + request.path_qs,
@@ -100,16 +145,18 @@ class FaultyApi:
                 status=real.status, headers={k: v for k, v in real.headers.items() if k in kept}
             )
             if "watch" in request.query:
-                self._streams[id(request)] = request
+                self._streams[id(request)] = request, stream
             try:
                 await stream.prepare(request)
                 async for chunk in real.content.iter_any():
-                    await stream.write(chunk)
+                    if id(request) not in self._hushed:
+                        await stream.write(chunk)
                 await stream.write_eof()
             except (ConnectionError, aiohttp.ClientError, asyncio.CancelledError):
                 pass
             finally:
                 self._streams.pop(id(request), None)
+                self._hushed.discard(id(request))
         return stream
 
 

@@ -356,14 +356,14 @@ class Stage:
         return sorted(found, key=lambda item: int(item["metadata"]["name"].rsplit(".", 1)[1]))
 
     async def each_announced(self, wanted: Mapping[str, Sequence[str]]) -> None:
-        """Wait until each AgentRun has an Event of each of its reasons; none may be there twice."""
+        """Wait until each of these AgentRuns has an Event of each reason, none of them twice."""
         expected = sorted((name, reason) for name, reasons in wanted.items() for reason in reasons)
 
         async def look() -> bool:
             found = sorted(
                 (item["regarding"]["name"], item["reason"])
                 for item in await self.objects(EVENTS)
-                if item["regarding"]["kind"] == "AgentRun"
+                if item["regarding"].get("name") in wanted
             )
             return found == expected
 

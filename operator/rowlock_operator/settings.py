@@ -129,6 +129,9 @@ class OperatorSettings(DatabaseSettings):
     sweep_seconds: float = Field(default=300, ge=5, le=86_400)
     """Time between two comparisons of all AgentRuns with all rows."""
 
+    watch_silence_seconds: float = Field(default=70, ge=2, le=3600)
+    """A watch that says nothing for so long is opened anew; the API server speaks once a minute."""
+
     max_vanished_percent: float = Field(default=10, ge=0, le=100)
     """If more of the live runs than this lost their AgentRun at once, a sweep cancels none.
 

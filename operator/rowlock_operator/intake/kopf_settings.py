@@ -10,11 +10,16 @@ import kopf
 from rowlock_operator.api import names
 
 
-def kopf_settings() -> kopf.OperatorSettings:
+def kopf_settings(*, silence: float) -> kopf.OperatorSettings:
     """Return settings for kinds that are only watched.
 
     Scanning is off: fewer rights, fewer streams; so the CRDs must exist before the start.
     The timeouts make a frozen stream end by itself.
+
+    Parameters
+    ----------
+    silence
+        Seconds after which a watch that says nothing is opened anew.
     """
     settings = kopf.OperatorSettings()
     settings.scanning.disabled = True
@@ -22,6 +27,7 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.peering.standalone = True
     settings.queueing.idle_timeout = 0.5
     settings.watching.chunk_size = 500
+    settings.watching.inactivity_timeout = silence
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
     settings.watching.connect_timeout = 10

@@ -46,6 +46,8 @@ class KopfSource:
     ----------
     namespaces
         Which to watch; empty for all.
+    silence
+        Seconds after which a watch that says nothing, not even a bookmark, is opened anew.
     count
         Called with (kind, echo) for each object, in kopf's thread.
     """
@@ -55,10 +57,12 @@ class KopfSource:
         access: Access,
         *,
         namespaces: Sequence[str] = (),
+        silence: float = 70,
         count: Callable[[str, bool], None] | None = None,
     ) -> None:
         self._access = access
         self._namespaces = tuple(namespaces)
+        self._silence = silence
         self._count = count or (lambda _kind, _echo: None)
         self._filter = EchoFilter()
         self._deliver: Callable[[Seen], None] = lambda _seen: None
@@ -121,7 +125,7 @@ class KopfSource:
         try:
             await kopf.operator(
                 registry=self._registry(),
-                settings=kopf_settings(),
+                settings=kopf_settings(silence=self._silence),
                 clusterwide=not self._namespaces,
                 namespaces=self._namespaces,
                 standalone=True,

@@ -130,7 +130,12 @@ class Operator:
     async def _lead(self, access: Access, assembly: Assembly, elector: Elector | None) -> None:
         self._metrics.show(m.LEADER, 1)
         self._metrics.lead()
-        source = KopfSource(access, namespaces=self._settings.namespaces, count=self._count_event)
+        source = KopfSource(
+            access,
+            namespaces=self._settings.namespaces,
+            silence=self._settings.watch_silence_seconds,
+            count=self._count_event,
+        )
         try:
             if await self._supervisor.watch(self._start(assembly, source)):
                 await self._supervisor.watch()
