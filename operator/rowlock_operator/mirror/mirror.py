@@ -39,6 +39,7 @@ log = structlog.get_logger(__name__)
 _PAGE = 500
 _MOST_WAITING = 5000
 _LOOK_BACK_SECONDS = 1.0
+_FORGET_SECONDS = 0.5
 _PARKED_SECONDS = 600.0
 
 
@@ -108,6 +109,7 @@ class Mirror:
         self._looked_back_at = float("-inf")
         self._parked: set[RunId] = set()
         self._over: list[int] = []
+        self._forgot_at = float("-inf")
         self.shown_at: float | None = None
 
     def waits(self, run_id: RunId) -> bool:
@@ -119,7 +121,9 @@ class Mirror:
         read = await self._read()
         due = self._backlog.due(now=self._clock.monotonic(), limit=self._settings.batch)
         shown = await self._show(due) if due else 0
-        await self.forget()
+        self._over += self._announcer.settled()
+        if self._is_time_to_forget():
+            await self.forget()
         self._measure()
         return MirrorReport(read, shown, len(due) - shown, self._backlog.runs)
 
@@ -147,7 +151,12 @@ class Mirror:
         if self._over:
             await store.shown(self._connection, self._over)
             self._backlog.let_go(self._over)
-            self._over = []
+        self._over, self._forgot_at = [], self._clock.monotonic()
+
+    def _is_time_to_forget(self) -> bool:
+        """Tell whether a commit is worth while: Events end one by one, at a rate of their own."""
+        waited = self._clock.monotonic() - self._forgot_at
+        return len(self._over) >= _PAGE or waited >= _FORGET_SECONDS
 
     async def _show(self, due: list[Entry]) -> int:
         snapshots = await store.snapshots(self._connection, [entry.run_id for entry in due])

@@ -29,14 +29,15 @@ def documented() -> list[dict[str, Any]]:
 @pytest.fixture(name="limited")
 def limited_fixture(stage: Stage) -> Iterator[Path]:
     """Kubeconfig of a service account with the documented rights."""
-    role, cluster_role = documented()
+    role, cluster_role, leader = documented()
     name = cluster_role["metadata"]["name"] = f"rowlock-{uuid.uuid4().hex[:8]}"
     subject = f"--serviceaccount={stage.namespace}:operator"
     stage.kubectl("create", "serviceaccount", "operator")
-    for manifest in (role, cluster_role):
+    for manifest in (role, cluster_role, leader):
         text = yaml.safe_dump(manifest)
         stage.cluster.kubectl("-n", stage.namespace, "apply", "-f", "-", input=text)
     stage.kubectl("create", "rolebinding", "operator", "--role=rowlock-operator", subject)
+    stage.kubectl("create", "rolebinding", "leader", "--role=rowlock-operator-leader", subject)
     stage.kubectl("create", "clusterrolebinding", name, f"--clusterrole={name}", subject)
     config = yaml.safe_load(stage.cluster.kubeconfig.read_text())
     token = stage.kubectl("create", "token", "operator").strip()
@@ -49,7 +50,7 @@ def limited_fixture(stage: Stage) -> Iterator[Path]:
 
 async def test_the_documented_rights_are_enough(stage: Stage, limited: Path) -> None:
     await stage.basics()
-    operator = await stage.operator("--kubeconfig", str(limited))
+    operator = await stage.operator("--kubeconfig", str(limited), "--election")
     await stage.create(CONFIG_MAPS, "tasks", data={"one": "1"})
     await stage.run("limited", input={"configMapKeyRef": {"name": "tasks", "key": "one"}})
     first, second = await stage.worker("worker-a"), await stage.worker("worker-b")
@@ -100,6 +101,7 @@ async def test_the_documented_rights_are_enough(stage: Stage, limited: Path) -> 
     _, text = await operator.probe("/metrics")
     assert not re.search(r'requests_total{code="403"[^}]*} [1-9]', text)
     assert await operator.stop() == 0
+    assert "The Lease is released" in operator.log
 
 
 async def test_a_missing_right_to_one_input_holds_up_nobody_else(
