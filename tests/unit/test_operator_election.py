@@ -16,8 +16,9 @@ from rowlock_operator import metrics as m
 from rowlock_operator.kube.client import Lane
 from rowlock_operator.kube.errors import Conflict, KubeError, NotFound, Unreachable
 from rowlock_operator.lifecycle.election import Sighting, Take, Term, Wait, decide, see
-from rowlock_operator.lifecycle.elector import Elector, LeadershipLost, LeaseMisplaced, Place
+from rowlock_operator.lifecycle.elector import Elector, LeadershipLost
 from rowlock_operator.lifecycle.lease import AILING, Lease, held, lease_from, new_object, released
+from rowlock_operator.lifecycle.lease_access import LeaseAccess, LeaseMisplaced, Place
 
 TERM = Term()
 PLACE = Place("system", "rowlock-operator")
@@ -234,8 +235,7 @@ class Candidate:
         self.fit = True
         self.metrics = m.Metrics()
         self.elector = Elector(
-            Client(server, who),  # type: ignore[arg-type]
-            PLACE,
+            LeaseAccess(Client(server, who), PLACE),  # type: ignore[arg-type]
             term=TERM,
             fit=lambda: self.fit,
             metrics=self.metrics,

@@ -1,8 +1,4 @@
-"""Stands for election and holds the Lease: the thin shell around `election`.
-
-It has a client of its own: a leader must not lose its Lease because all connections are busy
-with statuses, nor because their rate was lowered.
-"""
+"""Stands for election and holds the Lease: the thin shell around `election`."""
 
 from __future__ import annotations
 
@@ -12,18 +8,14 @@ import socket
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 import structlog
 
 from rowlock.clock import Clock, SystemClock
-from rowlock.errors import ConfigurationError, RowlockError
+from rowlock.errors import RowlockError
 from rowlock_operator import metrics as m
-from rowlock_operator.kube.client import KubeClient, Lane
 from rowlock_operator.kube.errors import Conflict, KubeError, NotFound
-from rowlock_operator.kube.resources import LEASES
 from rowlock_operator.lifecycle.election import (
     Sighting,
     Take,
@@ -34,6 +26,7 @@ from rowlock_operator.lifecycle.election import (
     trusted_until,
 )
 from rowlock_operator.lifecycle.lease import Lease, held, lease_from, new_object, released
+from rowlock_operator.lifecycle.lease_access import LeaseAccess
 
 log = structlog.get_logger(__name__)
 
@@ -45,21 +38,6 @@ _SPREAD = (0.6, 1.0)
 
 class LeadershipLost(RowlockError):
     """Somebody else leads, or may lead by now; this process must not go on."""
-
-
-class LeaseMisplaced(ConfigurationError):
-    """The Lease cannot be where the settings want it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the Lease is."""
-
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 def new_identity() -> str:
@@ -78,8 +56,7 @@ class Elector:
 
     def __init__(
         self,
-        client: KubeClient,
-        place: Place,
+        access: LeaseAccess,
         *,
         term: Term,
         fit: Callable[[], bool],
@@ -87,8 +64,7 @@ class Elector:
         identity: str | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._client = client
-        self._place = place
+        self._access = access
         self._term = term
         self._fit = fit
         self._metrics = metrics
@@ -112,18 +88,13 @@ class Elector:
         Raises
         ------
         KubeError
-            It cannot be read now; `Denied` if the service account may not.
+            It cannot be read now.
         """
-        path = LEASES.path(self._place.namespace, self._place.name)
-        try:
-            lease = lease_from(await self._client.get(path, lane=Lane.LEASE))
-        except NotFound:
-            lease = None
-        return self._note(lease)
+        return self._note(await self._access.read())
 
     async def win(self) -> None:
         """Wait as a standby, and return as the leader."""
-        log.info("Waiting to lead", lease=str(self._place), identity=self.identity)
+        log.info("Waiting to lead", lease=str(self._access.place), identity=self.identity)
         while not self.leads:
             await self._clock.sleep(await self._candidate())
 
@@ -185,7 +156,7 @@ class Elector:
         self._metrics.show(m.LEADER, 1)
         log.info(
             "This operator leads",
-            lease=str(self._place),
+            lease=str(self._access.place),
             identity=self.identity,
             before=before.holder if before else "",
             why=why,
@@ -197,7 +168,7 @@ class Elector:
         left = self._until - now
         if left <= 0:
             raise LeadershipLost(
-                f"the Lease {self._place} was not renewed in {self._term.renew:g} s"
+                f"the Lease {self._access.place} was not renewed in {self._term.renew:g} s"
             )
         try:
             async with asyncio.timeout(left):
@@ -213,40 +184,29 @@ class Elector:
             except Conflict:
                 lease = (await self.look()).lease
             if lease is not None and lease.holder != self.identity:
-                raise LeadershipLost(f"{lease.holder or 'nobody'} has the Lease {self._place} now")
-        raise Conflict(f"the Lease {self._place} changes faster than it can be written")
+                raise LeadershipLost(
+                    f"{lease.holder or 'nobody'} has the Lease {self._access.place} now"
+                )
+        raise Conflict(f"the Lease {self._access.place} changes faster than it can be written")
 
     async def _write(self, began: float) -> None:
         """Write that we hold it; the trust in it counts from `began`, before the request."""
-        lease = self._seen.lease if self._seen else None
+        lease, place = self._seen.lease if self._seen else None, self._access.place
         said = held(
-            lease or lease_from(new_object(self._place.namespace, self._place.name)),
+            lease or lease_from(new_object(place.namespace, place.name)),
             by=self.identity,
             seconds=self._term.lease,
             now=datetime.now(UTC),
             ailing=not self._fit(),
         )
         try:
-            self._note(await self._put(said, exists=lease is not None))
+            write = self._access.replace if lease else self._access.create
+            self._note(await write(said))
         except NotFound:
             self._note(None)  # somebody deleted it; the next try makes it anew
             raise
         self._until = trusted_until(began, term=self._term)
         self._metrics.show(m.LEASE_RENEWED, time.time())
-
-    async def _put(self, item: dict[str, Any], *, exists: bool) -> Lease:
-        collection = LEASES.path(self._place.namespace)
-        if exists:
-            path = LEASES.path(self._place.namespace, self._place.name)
-            return lease_from(await self._client.replace(path, item, lane=Lane.LEASE))
-        try:
-            made = await self._client.create(collection, item, lane=Lane.LEASE)
-        except NotFound:
-            raise LeaseMisplaced(
-                f"there is no namespace {self._place.namespace} for the Lease: create it,"
-                " or set ROWLOCK_LEASE_NAMESPACE"
-            ) from None
-        return lease_from({**item, "metadata": made["metadata"]})
 
     async def _release(self) -> None:
         for _ in range(_TRIES):
@@ -254,10 +214,10 @@ class Elector:
             if lease is None or lease.holder != self.identity:
                 return
             try:
-                await self._put(released(lease, now=datetime.now(UTC)), exists=True)
+                await self._access.replace(released(lease, now=datetime.now(UTC)))
             except Conflict:
                 continue  # a renewal of ours that was cut short was carried out after all
-            log.info("The Lease is released", lease=str(self._place))
+            log.info("The Lease is released", lease=str(self._access.place))
             return
 
     def _note(self, lease: Lease | None) -> Sighting:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import fields
+from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -17,17 +14,16 @@ import structlog
 
 from rowlock.errors import RowlockError
 from rowlock.store import dsn
-from rowlock.store.connection import COMMAND_SECONDS, Connection
 from rowlock_operator import metrics as m
 from rowlock_operator.intake.kopf_source import KopfSource
 from rowlock_operator.intake.source import RunSource
 from rowlock_operator.kube.access import find_access
-from rowlock_operator.kube.client import KubeClient, Lane, Rates
+from rowlock_operator.kube.client import KubeClient
 from rowlock_operator.kube.credentials import Access
 from rowlock_operator.lifecycle import startup
 from rowlock_operator.lifecycle.assembly import Assembly, Connections
-from rowlock_operator.lifecycle.election import Term
-from rowlock_operator.lifecycle.elector import Elector, Place
+from rowlock_operator.lifecycle.channels import open_client, open_connections, open_elector
+from rowlock_operator.lifecycle.elector import Elector
 from rowlock_operator.lifecycle.health import Health, Role
 from rowlock_operator.lifecycle.loops import Loop, LoopRunner, at_once, every
 from rowlock_operator.lifecycle.probes import Answer, Vitals, liveness, readiness
@@ -41,7 +37,6 @@ log = structlog.get_logger(__name__)
 _FLUSH_SECONDS = 8.0
 #: A flush that takes longer goes on beside the next leader, which does no harm.
 _FLUSH_ALONE_SECONDS = 0.5
-_PATIENCE_SECONDS = 5.0
 _HOLD = "lease"
 
 
@@ -82,11 +77,13 @@ class Operator:
                 ready=self._ready,
                 metrics=self._metrics.text,
             ),
-            self._client(access) as client,
-            self._connections() as connections,
-            self._candidate(access) as elector,
+            open_client(access, settings, self._metrics) as client,
+            open_connections(settings) as connections,
         ):
-            await self._run(access, client, connections, elector)
+            self._health.database_up = True
+            async with open_elector(access, settings, self._metrics, fit=self._is_fit) as elector:
+                self._elector = elector
+                await self._run(access, client, connections, elector)
 
     async def _run(
         self,
@@ -195,6 +192,8 @@ class Operator:
         last_resort.daemon = True
         last_resort.start()
         await self._supervisor.cancel()
+        if self._source:
+            await self._source.stop()
 
     def _start_loop(
         self,
@@ -204,66 +203,8 @@ class Operator:
     ) -> None:
         self._supervisor.start(name, self._runner.run(Loop(name, once, pause)))
 
-    @asynccontextmanager
-    async def _client(self, access: Access) -> AsyncIterator[KubeClient]:
-        settings = self._settings
-        rates = Rates(status=settings.status_writes_per_second, event=settings.events_per_second)
-        async with KubeClient(
-            access, rates=rates, connections=settings.connections, observe=self._count_request
-        ) as client:
-            yield client
-
-    @asynccontextmanager
-    async def _candidate(self, access: Access) -> AsyncIterator[Elector | None]:
-        settings = self._settings
-        if not settings.election:
-            yield None
-            return
-        place = Place(settings.lease_namespace or access.namespace, settings.lease_name)
-        term = Term(
-            settings.lease_seconds, settings.lease_renew_seconds, settings.lease_retry_seconds
-        )
-        async with KubeClient(
-            access, connections=2, timeout=term.renew / 2, observe=self._count_request
-        ) as client:
-            elector = Elector(
-                client,
-                place,
-                term=term,
-                fit=lambda: self._health.database_up,
-                metrics=self._metrics,
-            )
-            await startup.patiently(
-                f"the Lease {place}", elector.look, within=settings.start_timeout_seconds
-            )
-            self._elector = elector
-            yield elector
-
-    @asynccontextmanager
-    async def _connections(self) -> AsyncIterator[Connections]:
-        opened = {}
-        async with contextlib.AsyncExitStack() as stack:
-            for name in self._connection_names():
-                opened[name] = await self._open(name)
-                stack.push_async_callback(opened[name].close)
-            self._health.database_up = True
-            yield Connections(**opened)
-
-    def _connection_names(self) -> list[str]:
-        names = [part.name for part in fields(Connections)]
-        return names if self._settings.traces else [name for name in names if name != "traces"]
-
-    async def _open(self, name: str) -> Connection:
-        url = self._settings.database_url.get_secret_value()
-        patience = _PATIENCE_SECONDS if name == "pulse" else COMMAND_SECONDS
-        return await startup.patiently(
-            "PostgreSQL",
-            lambda: startup.open_connection(url, name, patience=patience),
-            within=self._settings.start_timeout_seconds,
-        )
-
-    def _count_request(self, lane: Lane, code: int) -> None:
-        self._metrics.add(m.API_REQUESTS, lane.value, str(code))
+    def _is_fit(self) -> bool:
+        return self._health.database_up
 
     def _count_event(self, kind: str, echo: bool) -> None:
         self._metrics.add(m.WATCH_EVENTS, kind)
