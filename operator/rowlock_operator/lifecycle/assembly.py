@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from rowlock.store.connection import Connection
 from rowlock_operator import metrics as m
@@ -63,11 +63,6 @@ class Connections:
     endings: Connection
     pulse: Connection
     traces: Connection | None = None
-
-    async def close(self) -> None:
-        """Close all of them."""
-        for part in fields(self):
-            await getattr(self, part.name).close()
 
 
 class Assembly:
