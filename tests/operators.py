@@ -262,7 +262,7 @@ class Stage:
         )
         self.operators.append(started)
         if wait:
-            await started.says("The operator runs")
+            await started.says("The operator runs", within=90)
         return started
 
     def kubectl(self, *arguments: str, check: bool = True) -> str:

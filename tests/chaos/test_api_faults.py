@@ -17,7 +17,7 @@ from rowlock_operator.kube.resources import AGENT_RUNS
 from tests.faults import FaultyApi
 from tests.operators import LocalOperator, Stage, access, eventually, stage_fixture  # noqa: F401
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 GONE = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
 BROKEN = {"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "etcd broke"}}
@@ -40,7 +40,7 @@ class Scene:
     async def goes_on(self, name: str) -> None:
         """Assert that a new run is taken in and shown, and that the probes are content."""
         await self.stage.run(name)
-        await self.stage.shows(name, reason="WaitingForWorker", within=60)
+        await self.stage.shows(name, reason="WaitingForWorker", within=90)
         assert await self.operator.probe("/livez") == (200, "ok\n")
         assert await self.operator.probe("/readyz") == (200, "ok\n")
 
@@ -50,7 +50,7 @@ class Scene:
         async def look() -> bool:
             return self.api.streams >= 3
 
-        await eventually(look, "three open watches", 60)
+        await eventually(look, "three open watches", 90)
 
 
 async def test_each_fault_of_the_api_server_passes_but_a_broken_watch_ends_the_process(
@@ -80,10 +80,10 @@ async def test_each_fault_of_the_api_server_passes_but_a_broken_watch_ends_the_p
     worker = await stage.worker()
     async with _meddler(stage, "meddled") as written:
         held = await worker.claim_all(5)
-        await stage.shows("meddled", phase="Running", within=60)
+        await stage.shows("meddled", phase="Running", within=90)
         await eventually(lambda: asyncio.sleep(0, len(written) >= 10), "ten writes of another")
     await worker.finish(*held)
-    await stage.all_show(5, "Succeeded", within=60)
+    await stage.all_show(5, "Succeeded", within=90)
     assert "Meddled" not in str(await stage.status("meddled"))
     await stage.each_announced(
         dict.fromkeys(
@@ -96,8 +96,8 @@ async def test_each_fault_of_the_api_server_passes_but_a_broken_watch_ends_the_p
         await faulty.say(BROKEN)
         return scene.operator.process.poll() is not None
 
-    await eventually(broke, "the end of the process")
-    assert await scene.operator.ends() == 1
+    await eventually(broke, "the end of the process", 90)
+    assert await scene.operator.ends(90) == 1
     assert "etcd broke" in scene.operator.log
     await stage.healthy()
 
@@ -108,7 +108,7 @@ async def test_missing_crds_and_rights_are_said_at_the_start(
     config = str(faulty.kubeconfig(stage.cluster.kubeconfig, stage.folder))
     faulty.fault = _refuses("/apis/rowlock.dev/", 404)
     bare = await stage.operator("--kubeconfig", config, wait=False)
-    assert await bare.ends(60) == 2
+    assert await bare.ends(90) == 2
     assert "rowlock-crds" in bare.log
     assert "Traceback" not in bare.log
 
@@ -116,7 +116,7 @@ async def test_missing_crds_and_rights_are_said_at_the_start(
     limited = await stage.operator(
         "--election", "--kubeconfig", config, wait=False, start_timeout_seconds="1"
     )
-    assert await limited.ends(60) == 1
+    assert await limited.ends(90) == 1
     assert f"the Lease {stage.namespace}/rowlock-operator is still away" in limited.log
     assert "Traceback" not in limited.log
 

