@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -340,11 +341,18 @@ class Stage:
     async def all_show(self, count: int, phase: str, within: float = WITHIN) -> None:
         """Wait until `count` AgentRuns, and no others, are in a phase."""
 
-        async def look() -> bool:
-            phases = [run.get("status", {}).get("phase") for run in await self.objects()]
-            return phases.count(phase) == count == len(phases)
+        found: Counter[str | None] = Counter()
 
-        await eventually(look, f"{count} runs in phase {phase}{self._said()}", within)
+        async def look() -> bool:
+            found.clear()
+            found.update(run.get("status", {}).get("phase") for run in await self.objects())
+            return found == {phase: count}
+
+        try:
+            await eventually(look, f"{count} runs in phase {phase}{self._said()}", within)
+        except AssertionError as error:
+            error.add_note(f"they were in {dict(found)}")
+            raise
 
     async def events(self, name: str) -> list[dict[str, Any]]:
         """Return our Events about an AgentRun, in the order of their changes."""

@@ -85,7 +85,7 @@ class Traffic:
                 return
             self.names.append(f"run-{number:04}")
             await self._stage.run(self.names[-1])
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.3)
 
     async def work(self, worker: StubWorker) -> None:
         """End what can be claimed, until no more comes."""
@@ -178,9 +178,11 @@ async def test_a_leader_without_postgresql_makes_room_for_one_that_has_it(
 ) -> None:
     await stage.basics()
     async with wire_to(stage.dsn) as wire:
-        lonely = await replicas.start(database_url=wire.url)
+        # A leader gives way after two Leases.
+        term = {"lease_seconds": "6", "lease_renew_seconds": "5"}
+        lonely = await replicas.start(database_url=wire.url, **term)
         await lonely.says("The operator runs", within=LONG)
-        other = await replicas.start()
+        other = await replicas.start(**term)
         await _stands_by(other)
         wire.cut()
         await stage.run("meanwhile")
