@@ -38,7 +38,8 @@ Examples:
 
 \b
   # on a laptop, two namespaces, with the context of a kubeconfig, no other operator beside
-  rowlock-operator --context dev --namespaces team-a,team-b --no-election
+  rowlock-operator --kubeconfig ~/.kube/config --context dev --namespaces team-a,team-b \\
+    --no-election
 
 \b
   # no Normal Events, at most 50 status writes a second, JSON logs

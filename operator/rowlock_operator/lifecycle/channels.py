@@ -51,7 +51,7 @@ async def open_connections(settings: OperatorSettings) -> AsyncIterator[Connecti
 async def open_elector(
     access: Access, settings: OperatorSettings, metrics: m.Metrics, *, fit: Callable[[], bool]
 ) -> AsyncIterator[Elector | None]:
-    """Open the elector, None without an election; a start waits until the Lease can be read.
+    """Open the elector; None without an election.
 
     Parameters
     ----------
@@ -66,11 +66,7 @@ async def open_elector(
     async with KubeClient(
         access, connections=2, timeout=term.renew / 2, observe=_counter(metrics)
     ) as client:
-        elector = Elector(LeaseAccess(client, place), term=term, fit=fit, metrics=metrics)
-        await startup.patiently(
-            f"the Lease {place}", elector.look, within=settings.start_timeout_seconds
-        )
-        yield elector
+        yield Elector(LeaseAccess(client, place), term=term, fit=fit, metrics=metrics)
 
 
 async def _connect(settings: OperatorSettings, name: str) -> Connection:

@@ -26,7 +26,7 @@ from rowlock_operator.lifecycle.election import (
     trusted_until,
 )
 from rowlock_operator.lifecycle.lease import Lease, held, lease_from, new_object, released
-from rowlock_operator.lifecycle.lease_access import LeaseAccess
+from rowlock_operator.lifecycle.lease_access import LeaseAccess, Place
 
 log = structlog.get_logger(__name__)
 
@@ -75,6 +75,11 @@ class Elector:
         self.identity = identity or new_identity()
         self.leads = False
         self.lost = False
+
+    @property
+    def place(self) -> Place:
+        """Return where the Lease is."""
+        return self._access.place
 
     @property
     def in_touch(self) -> bool:

@@ -114,6 +114,11 @@ class Operator:
 
     async def _wait_to_lead(self, elector: Elector) -> bool:
         """Wait as a standby; False if told to stop meanwhile."""
+        await startup.patiently(
+            f"the Lease {elector.place}",
+            elector.look,
+            within=self._settings.start_timeout_seconds,
+        )
         self._health.role = Role.STANDBY
         if await self._supervisor.watch(elector.win()):
             self._supervisor.start(_HOLD, elector.hold())
