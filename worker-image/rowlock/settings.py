@@ -32,7 +32,21 @@ class DatabaseSettings(BaseSettings):
     database_url: SecretStr = SecretStr("")
 
 
-class WorkerSettings(DatabaseSettings):
+class BatchSettings(BaseSettings):
+    """What the reader of a batch's items may do in a worker.
+
+    Parameters
+    ----------
+    batch_folder
+        Below which `file://` addresses may lie; empty for none.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="ROWLOCK_", extra="ignore")
+
+    batch_folder: str = ""
+
+
+class WorkerSettings(DatabaseSettings, BatchSettings):
     """One worker: a supervisor and its loop processes.
 
     Parameters
@@ -75,6 +89,8 @@ class WorkerSettings(DatabaseSettings):
         Port of `/metrics` and `/livez`; 0 for none.
     max_result_bytes
         Cap of a step's result and of a run's result.
+    batch_folder
+        Below which `file://` addresses of batches may lie; empty for none.
     park_seconds
         A run that waits for so long, in `run.sleep`, gives its slot back meanwhile.
     traces

@@ -228,6 +228,39 @@ class FailureReason(StrEnum):
 
 
 @unique
+class BatchStop(StrEnum):
+    """Why a batch starts nothing more (`batch.stopped`)."""
+
+    CANCELLED = "Cancelled"
+    DELETED = "Deleted"
+    TOO_MANY_FAILED = "MaxFailedPercentReached"
+    INVALID_ITEMS = "InvalidItems"
+    ITEMS_UNREADABLE = "ItemsUnreadable"
+
+
+@unique
+class BatchReason(StrEnum):
+    """Further reasons in the conditions of a batch."""
+
+    ACCEPTED = "Accepted"
+    READING_ITEMS = "ReadingItems"
+    IN_PROGRESS = "InProgress"
+    STOPPING = "Stopping"
+    COMPLETED = "Completed"
+    SUSPENDED = "Suspended"
+    NOT_SUSPENDED = "NotSuspended"
+
+
+@unique
+class Materialize(IntEnum):
+    """Which items of a batch become AgentRuns (`batch.materialize`)."""
+
+    NONE = 0
+    FAILED = 1
+    ALL = 2
+
+
+@unique
 class Phase(StrEnum):
     """`status.phase`: a display string derived from the conditions, never a base for decisions."""
 
@@ -357,4 +390,16 @@ KUBERNETES_EVENTS: dict[str, KubernetesEvent] = {
     "PoolUnhealthy": KubernetesEvent(
         "Warning", "Start", "Workers that are wanted cannot start; the note says why."
     ),
+    "BatchAccepted": KubernetesEvent("Normal", "Accept", "The batch was written to the database."),
+    "BatchRefused": KubernetesEvent(
+        "Warning", "Accept", "The batch can never be carried out; nothing of it was started."
+    ),
+    "BatchStopped": KubernetesEvent(
+        "Warning", "Stop", "The batch starts nothing more because too many items failed."
+    ),
+    "BatchSucceeded": KubernetesEvent("Normal", "Finish", "All items of the batch have ended."),
+    "BatchFailed": KubernetesEvent(
+        "Warning", "Finish", "The batch ended before all of its items were done."
+    ),
+    "BatchCancelled": KubernetesEvent("Normal", "Finish", "The batch was cancelled."),
 }

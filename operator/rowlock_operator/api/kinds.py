@@ -7,7 +7,14 @@ from typing import Final
 from .agent import Agent
 from .agentrun import AgentRun
 from .agentrunapproval import AgentRunApproval
+from .agentrunbatch import AgentRunBatch
 from .resource import Resource
 from .workerpool import WorkerPool
 
-KINDS: Final[tuple[type[Resource], ...]] = (AgentRun, Agent, WorkerPool, AgentRunApproval)
+KINDS: Final[tuple[type[Resource], ...]] = (
+    AgentRun,
+    Agent,
+    WorkerPool,
+    AgentRunApproval,
+    AgentRunBatch,
+)

@@ -16,6 +16,7 @@ AGENT_RUNS: Final = "agentruns"
 AGENTS: Final = "agents"
 WORKER_POOLS: Final = "workerpools"
 AGENT_RUN_APPROVALS: Final = "agentrunapprovals"
+AGENT_RUN_BATCHES: Final = "agentrunbatches"
 
 #: Finalizer of an AgentRun whose deletion is held until its run has ended; off by default.
 HOLD: Final = f"{GROUP}/hold"

@@ -8,13 +8,13 @@ from pydantic import Field
 
 from .model import Part
 
-_DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
 
 class LocalReference(Part):
     """An object named in the same namespace."""
 
-    name: str = Field(min_length=1, max_length=63, pattern=_DNS_LABEL)
+    name: str = Field(min_length=1, max_length=63, pattern=DNS_LABEL)
     """Name of the object: a DNS label."""
 
 

@@ -11,6 +11,8 @@ from rowlock.states import (
     ApprovalCondition,
     ApprovalPhase,
     ApprovalReason,
+    BatchReason,
+    BatchStop,
     ConditionReason,
     ConditionType,
     FailureReason,
@@ -159,4 +161,22 @@ APPROVAL_REASONS: Final[dict[ApprovalReason, str]] = {
     ApprovalReason.NO_DECISION: "Nobody has written a decision into the spec.",
     ApprovalReason.COUNTED: "The decision of the spec is the answer that stands.",
     ApprovalReason.ALREADY_DECIDED: "Another answer was there first; the message says whose.",
+}
+
+BATCH_STOPS: Final[dict[BatchStop, str]] = {
+    BatchStop.CANCELLED: "Its desiredState is Cancel.",
+    BatchStop.DELETED: "The object was deleted.",
+    BatchStop.TOO_MANY_FAILED: "More of its items failed than maxFailedPercent allows.",
+    BatchStop.INVALID_ITEMS: "An item is wrong; the message names its line and what is right.",
+    BatchStop.ITEMS_UNREADABLE: "The items could not be read from where itemsFrom says.",
+}
+
+BATCH_REASONS: Final[dict[BatchReason, str]] = {
+    BatchReason.ACCEPTED: "All items are known and right.",
+    BatchReason.READING_ITEMS: "A worker reads the items; nothing starts before the last one.",
+    BatchReason.IN_PROGRESS: "It has not ended.",
+    BatchReason.STOPPING: "Nothing more is started, and what runs is about to end.",
+    BatchReason.COMPLETED: "Every item has ended; the message says how many succeeded.",
+    BatchReason.SUSPENDED: "Its desiredState is Suspend.",
+    BatchReason.NOT_SUSPENDED: "It goes on.",
 }

@@ -11,6 +11,8 @@ from rowlock.states import (
     ApprovalCondition,
     ApprovalPhase,
     ApprovalReason,
+    BatchReason,
+    BatchStop,
     ConditionReason,
     ConditionType,
     FailureReason,
@@ -79,6 +81,13 @@ def words_page() -> str:
             vocabulary.APPROVAL_REASONS,
         ),
         _pools(),
+        _words(
+            "Why a batch starts nothing more",
+            "Reason of Succeeded=False",
+            BatchStop,
+            vocabulary.BATCH_STOPS,
+        ),
+        _words("How a batch goes", "Reason", BatchReason, vocabulary.BATCH_REASONS),
         _events(),
     )
 
@@ -109,7 +118,7 @@ def _words(title: str, column: str, words: type[Word], meanings: Mapping[Word, s
 
 def _events() -> str:
     intro = (
-        "Events of `events.k8s.io/v1`, about the AgentRun or the WorkerPool. "
+        "Events of `events.k8s.io/v1`, about the AgentRun, the AgentRunBatch or the WorkerPool. "
         "They are published after the status says the same, and kept by the API server "
         "for an hour by default: do not build automation on them."
     )

@@ -20,6 +20,7 @@ import structlog
 import uvloop
 
 from rowlock import logs
+from rowlock.batches import way
 from rowlock.engine import collector
 from rowlock.engine.board import Board
 from rowlock.engine.forks import guard_forks
@@ -97,6 +98,7 @@ async def report(writer: asyncio.StreamWriter, host: Host) -> None:
 async def serve(boot: Boot, board: Board, control: socket.socket) -> int:
     """Host runs; return the exit code."""
     control.setblocking(False)
+    way.use(boot.database_url)
     reader, writer = await asyncio.open_connection(sock=control, limit=LINE_LIMIT)
     host = Host(boot, board, rehearsal=_rehearsal(boot, writer))
     tasks = [asyncio.create_task(obey(reader, host)), asyncio.create_task(report(writer, host))]

@@ -21,6 +21,7 @@ from rowlock.store.types import AgentId, Enqueued, NewRun, PoolId, RevisionId, R
 
 __all__ = [
     "cancel_waiting",
+    "columns",
     "enqueue",
     "ensure_agent",
     "ensure_partitions",
@@ -183,14 +184,17 @@ async def _create(conn: Connection, runs: Sequence[NewRun]) -> dict[int, Enqueue
     if not places:
         return {}
     asked = [runs[place] for place in places]
-    content = list(zip(*map(_CONTENT, asked), strict=True))
-    rows = await conn.fetch(
-        "enqueue", *content, [_sha(run) for run in asked], *zip(*map(_OBJECT, asked), strict=True)
-    )
+    rows = await conn.fetch("enqueue", *columns(asked))
     for agent in {asked[row["place"] - 1].agent_id for row in rows if row["held"]}:
         # If somebody else is promoting just now, the next round of anybody finds these.
         await caps.promote(conn, agent, wait=False)
     return {places[r["place"] - 1]: Enqueued(RunId(r["run_id"]), Submission.CREATED) for r in rows}
+
+
+def columns(runs: Sequence[NewRun]) -> list[Sequence[Any]]:
+    """Return runs as the statement `enqueue` takes them."""
+    content = zip(*map(_CONTENT, runs), strict=True)
+    return [*content, [_sha(run) for run in runs], *zip(*map(_OBJECT, runs), strict=True)]
 
 
 def _first_of_each_object(runs: Sequence[NewRun]) -> list[int]:

@@ -21,7 +21,9 @@ WITH clock AS MATERIALIZED (
 ), floor AS MATERIALIZED (
   SELECT h.run_id FROM rowlock.history_floor h FOR SHARE
 ), target AS MATERIALIZED (
-  SELECT r.run_id, r.pool_id, r.agent_id, r.revision_id, r.key, r.priority, r.linked, r.max_takeovers,
+  -- An item of a batch may have got its custom resource after it ended.
+  SELECT r.run_id, r.pool_id, r.agent_id, r.revision_id, r.key, r.priority, r.max_takeovers,
+         r.linked OR EXISTS (SELECT FROM rowlock.run_object o WHERE o.run_id = $1::bigint) AS linked,
          f.epoch, f.attempt + 1 AS attempt, f.carry, f.started_at, c.now
   FROM (SELECT x.* FROM rowlock.run x WHERE x.run_id = $1::bigint LIMIT 1) r
   CROSS JOIN clock c
