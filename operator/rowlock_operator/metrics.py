@@ -230,7 +230,7 @@ POOL_SCALINGS = _row(
 RECONCILES = _row(
     "reconciles_total",
     "counter",
-    "Agents and WorkerPools brought in line.",
+    "Agents, WorkerPools and AgentRunBatches brought in line.",
     "kind",
     "result",
 )

@@ -151,6 +151,9 @@ class OperatorSettings(DatabaseSettings):
     pool_period_seconds: float = Field(default=5, ge=0.2, le=300)
     """Time between two looks at all WorkerPools; a shorter pollPeriodSeconds of one cuts it."""
 
+    batch_status_seconds: float = Field(default=2, ge=0.2, le=300)
+    """Time between two status writes of an AgentRunBatch at least."""
+
     worker_database_secret: str = ""
     """Secret (`name` or `name/key`) with the database URL, for WorkerPools that name none."""
 

@@ -13,8 +13,9 @@ import structlog
 
 from rowlock.errors import RowRejected, StoreUnavailable
 from rowlock.states import FailureReason, WaitReason
-from rowlock.store import changes, expiry, parking, priority, redrive
+from rowlock.store import batch_objects, changes, expiry, parking, priority, redrive
 from rowlock.store import intake as store
+from rowlock.store.batch_objects import Made, may_be_ours
 from rowlock.store.connection import Connection
 from rowlock.store.expiry import TimeToLive
 from rowlock.store.types import Enqueued, Redriving, RunId, Submission
@@ -104,7 +105,7 @@ class Admission:
             raise
 
     async def _admit(self, objects: Sequence[Seen]) -> AdmissionReport:
-        batch = await self._sorted(objects)
+        batch = await self._sorted(await self._new_to_us(objects))
         resolved = await self._lookups.resolve(batch.of(Sort.RESOLVE))
         # Before anything else is awaited: an Agent that appears from now on must find its runs.
         self._await_what_is_missing(resolved)
@@ -123,6 +124,22 @@ class Admission:
         self._tell_resolved(resolved)
         self._tell_answers(answers)
         return self._report(batch, resolved, answers)
+
+    async def _new_to_us(self, objects: Sequence[Seen]) -> Sequence[Seen]:
+        """Leave out those that the batches made for items whose run is not there yet.
+
+        One whose run is there gets it here, if its creator died before it could say so.
+        """
+        made = [
+            Made(seen.key.namespace, seen.key.name, seen.key.uid, seen.generation)
+            for seen in objects
+            if not seen.gone and seen.run_id is None and may_be_ours(seen.key.name)
+        ]
+        ours = await batch_objects.link(self._connection, made, cluster=self._cluster)
+        linked = [run for run in ours.values() if run is not None]
+        if linked:
+            await changes.recreate_changes(self._connection, linked)
+        return [seen for seen in objects if seen.key.uid not in ours]
 
     async def _sorted(self, objects: Sequence[Seen]) -> _Batch:
         for seen in objects:

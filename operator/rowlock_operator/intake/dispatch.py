@@ -13,7 +13,7 @@ from rowlock_operator.intake.inbox import FLUSH_ROWS, Inbox, InboxReport
 from rowlock_operator.intake.recall import Recall
 from rowlock_operator.intake.seen import Seen
 from rowlock_operator.intake.source import Handover
-from rowlock_operator.kube.resources import AGENT_RUN_APPROVALS, AGENT_RUNS
+from rowlock_operator.kube.resources import AGENT_RUN_APPROVALS, AGENT_RUN_BATCHES, AGENT_RUNS
 
 #: How long the first object of a batch waits for others.
 _GATHER_SECONDS = 0.03
@@ -30,6 +30,8 @@ class Dispatch:
         Called with the Agents and WorkerPools that are new or changed.
     approval
         Called with each AgentRunApproval.
+    batch
+        Called with each AgentRunBatch that was seen.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Dispatch:
         *,
         tell: Callable[[Sequence[Seen]], None],
         approval: Callable[[Seen], None],
+        batch: Callable[[Seen], None] = lambda _seen: None,
     ) -> None:
         self._handover = handover
         self._inbox = inbox
@@ -48,6 +51,7 @@ class Dispatch:
         self._recall = recall
         self._tell = tell
         self._approval = approval
+        self._batch = batch
 
     async def run_once(self) -> InboxReport:
         """Take in what came, and flush one batch."""
@@ -57,6 +61,8 @@ class Dispatch:
                 self._inbox.put(seen)
             elif seen.kind == AGENT_RUN_APPROVALS.kind:
                 self._approval(seen)
+            elif seen.kind == AGENT_RUN_BATCHES.kind:
+                self._batch(seen)
             elif self._catalog.take(seen):
                 news.append(seen)
         self.appeared(news)

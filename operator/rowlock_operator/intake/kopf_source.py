@@ -35,6 +35,7 @@ KINDS = {
     names.AGENTS: "Agent",
     names.WORKER_POOLS: "WorkerPool",
     names.AGENT_RUN_APPROVALS: "AgentRunApproval",
+    names.AGENT_RUN_BATCHES: "AgentRunBatch",
 }
 _STOP_SECONDS = 10.0
 

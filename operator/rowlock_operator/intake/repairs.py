@@ -88,7 +88,7 @@ class Findings:
 
         A wrong cluster, a narrowed list of namespaces, another database.
         """
-        return _too_many(self.vanished_live, self.live, percent) or _too_many(
+        return too_many(self.vanished_live, self.live, percent) or too_many(
             len(self.rowless), self.unfinished, percent
         )
 
@@ -170,5 +170,6 @@ def _metadata(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return metadata
 
 
-def _too_many(count: int, of: int, percent: float) -> bool:
+def too_many(count: int, of: int, percent: float) -> bool:
+    """Tell whether `count` of so many is more than a sweep believes."""
     return count > ALWAYS_BELIEVED and count * 100 > of * percent

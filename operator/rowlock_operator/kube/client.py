@@ -222,19 +222,19 @@ class KubeClient:
             "PATCH", path, lane=Lane.APPLY, params=params, body=body, content=_APPLY
         )
 
-    async def delete(self, path: str, *, uid: str, version: str) -> Any:
-        """Delete exactly the object that was read: this uid, at this resourceVersion.
+    async def delete(self, path: str, *, uid: str, version: str | None = None) -> Any:
+        """Delete exactly the object that was read: this uid and, if given, this resourceVersion.
 
         Raises
         ------
-        Conflict
-            It is another object, or was changed meanwhile.
+        NotFound, Conflict
+            It is gone, is another object, or was changed meanwhile.
         """
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "propagationPolicy": "Background",
-            "preconditions": {"uid": uid, "resourceVersion": version},
+            "preconditions": {"uid": uid} | ({"resourceVersion": version} if version else {}),
         }
         return await self._request(
             "DELETE", path, lane=Lane.DELETE, body=body, accept=METADATA_ONLY

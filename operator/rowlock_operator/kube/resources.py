@@ -61,6 +61,7 @@ WORKER_POOLS = Resource(names.GROUP, names.VERSION, names.WORKER_POOLS, "WorkerP
 AGENT_RUN_APPROVALS = Resource(
     names.GROUP, names.VERSION, names.AGENT_RUN_APPROVALS, "AgentRunApproval"
 )
+AGENT_RUN_BATCHES = Resource(names.GROUP, names.VERSION, names.AGENT_RUN_BATCHES, "AgentRunBatch")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 PODS = Resource("", "v1", "pods", "Pod")

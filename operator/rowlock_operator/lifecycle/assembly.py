@@ -9,9 +9,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rowlock.store import batches as batch_store
 from rowlock.store.connection import Connection
 from rowlock_operator import metrics as m
 from rowlock_operator.approvals.approvals import Approvals
+from rowlock_operator.batches.acceptance import Acceptance
+from rowlock_operator.batches.batches import Batches, BatchesSettings
 from rowlock_operator.intake.admission import Admission, Outlets
 from rowlock_operator.intake.catalog import Catalog
 from rowlock_operator.intake.config_maps import ConfigMaps
@@ -23,11 +26,12 @@ from rowlock_operator.intake.inbox import Inbox
 from rowlock_operator.intake.limits import Limits
 from rowlock_operator.intake.lookups import Lookups
 from rowlock_operator.intake.recall import Recall
-from rowlock_operator.intake.seen import Seen
+from rowlock_operator.intake.seen import Seen, seen_from
 from rowlock_operator.intake.source import Handover
 from rowlock_operator.intake.sweep import Sweep, SweepOutlets, SweepReport, SweepSettings
 from rowlock_operator.intake.waiting import Waiting
 from rowlock_operator.kube.client import KubeClient
+from rowlock_operator.kube.resources import AGENT_RUN_BATCHES
 from rowlock_operator.kube.specs.deployment import SecretKey
 from rowlock_operator.lifecycle.loops import Loop, every
 from rowlock_operator.lifecycle.upkeep import Upkeep
@@ -62,6 +66,7 @@ class Connections:
     pods: Connection
     endings: Connection
     pulse: Connection
+    batches: Connection
     traces: Connection | None = None
 
 
@@ -101,6 +106,7 @@ class Assembly:
             Loop("limits", self.limits.run_once, every(0.2)),
             Loop("pools", self.pools.run_once, self._until_next_pools),
             Loop("pods", self.pod_fencing.run_once, self.pod_fencing.pause),
+            Loop("batches", self.batches.run_once, every(0.2)),
             Loop("upkeep", self.upkeep.run_once, every(1.0)),
         ]
         if self.tracer is not None:
@@ -181,6 +187,7 @@ class Assembly:
         )
         self.inbox = Inbox(admission, metrics)
         recall = Recall(client, self.inbox, waiting)
+        self._wire_batches(client, connections.batches, lookups, cluster)
         self.dispatch = Dispatch(
             self.handover,
             self.inbox,
@@ -188,6 +195,7 @@ class Assembly:
             recall,
             tell=self._tell,
             approval=self.approvals.put,
+            batch=self.batches.take,
         )
         self.sweep = Sweep(
             client,
@@ -220,6 +228,20 @@ class Assembly:
             scope=PodScope(cluster, namespaces),
         )
 
+    def _wire_batches(
+        self, client: KubeClient, connection: Connection, lookups: Lookups, cluster: str
+    ) -> None:
+        settings = self._settings
+        self._cluster, self._batch_rows = cluster, connection
+        self.batches = Batches(
+            client,
+            connection,
+            Acceptance(connection, lookups, ConfigMaps(client), cluster=cluster),
+            self.announcer,
+            settings=BatchesSettings(cluster=cluster, status_seconds=settings.batch_status_seconds),
+            metrics=self._metrics,
+        )
+
     def _wire_pools(self, client: KubeClient, connections: Connections, cluster: str) -> None:
         settings = self._settings
         self.agents = Agents(
@@ -246,13 +268,26 @@ class Assembly:
     def _tell(self, news: Sequence[Seen]) -> None:
         self.agents.mark(news)
         self.limits.mark(news)
+        self.batches.appeared(news)
 
     async def _sweep_once(self) -> SweepReport:
         self.dispatch.appeared(await self.catalog.refresh())
         self.agents.mark_all()
         self.limits.mark_all()
         self.approvals.mark_all()
+        await self._sweep_batches()
         return await self.sweep.run_once()
+
+    async def _sweep_batches(self) -> None:
+        namespaces = self._settings.namespaces
+        rows = await batch_store.known(
+            self._batch_rows, cluster=self._cluster, namespaces=namespaces or None
+        )
+        listed = []
+        for namespace in namespaces or (None,):
+            async for page in self._client.pages(AGENT_RUN_BATCHES.path(namespace)):
+                listed += [seen_from(it, AGENT_RUN_BATCHES.kind) for it in page["items"]]
+        self.batches.resync(listed, rows)
 
     async def _until_next_sweep(self, _report: SweepReport) -> None:
         """Wait for the next sweep; an outage of the API server that ended is one more reason."""

@@ -14,6 +14,7 @@ from rowlock_operator.kube.client import METADATA_LIST, METADATA_ONLY, KubeClien
 from rowlock_operator.kube.errors import CRDsMissing, Denied, NotFound
 from rowlock_operator.kube.resources import (
     AGENT_RUN_APPROVALS,
+    AGENT_RUN_BATCHES,
     AGENT_RUNS,
     AGENTS,
     NAMESPACES,
@@ -84,7 +85,7 @@ async def check_api(client: KubeClient, namespaces: Sequence[str]) -> None:
     CRDsMissing
         The server does not know them.
     """
-    for resource in (AGENT_RUNS, AGENTS, WORKER_POOLS, AGENT_RUN_APPROVALS):
+    for resource in (AGENT_RUNS, AGENTS, WORKER_POOLS, AGENT_RUN_APPROVALS, AGENT_RUN_BATCHES):
         for namespace in namespaces or (None,):
             try:
                 await client.get(
