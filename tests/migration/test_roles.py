@@ -8,8 +8,10 @@ import asyncpg
 import pytest
 
 from rowlock.errors import DatabaseRefused, StoreUnavailable
-from rowlock.states import EventKind, FenceReason
+from rowlock.states import BatchStop, EventKind, FenceReason
 from rowlock.store import (
+    batch_rounds,
+    batches,
     caps,
     changes,
     expiry,
@@ -139,6 +141,34 @@ async def test_both_roles_promote_runs_of_capped_agents(world: World, role: str)
         await caps.promote_waiting(world.store)
     assert world.agent in await caps.capped_agents(world.store)
     assert await world.claim(worker) == []
+
+
+@pytest.mark.parametrize("role", ["rowlock_worker", "rowlock_operator"])
+async def test_both_roles_read_batches_and_move_them_on(world: World, role: str) -> None:
+    c = world.store = await acting(world, role)
+    [run] = world.new()
+    new = batches.NewBatch(role, "uid", "team", "batch", run)
+    item = batches.NewItem(1, "one", b"1")
+    batch = await batches.accept(c, new, [item])
+    assert (await batches.add_items(c, batch, [item])).open is False
+    await batches.steer(c, batch, parallelism=1, max_failed_percent=5, suspended=True)
+    await batch_rounds.advance_one(c, batch, period=0)
+    await batches.steer(c, batch, parallelism=1, max_failed_percent=5, suspended=False)
+    assert await batch_rounds.advance_one(c, batch, period=0) == 1
+    await batches.stop(c, batch, BatchStop.CANCELLED, "test")
+    for _ in range(2):
+        await batch_rounds.advance_one(c, batch, period=0)
+    [found] = await batches.statuses(c, [batch], failures=1)
+    assert (found.finished_at is not None, found.cancelled) == (True, 1)
+
+
+async def test_the_operator_alone_deletes_batches(world: World) -> None:
+    [run] = world.new()
+    new = batches.NewBatch("gone", "uid", "team", "batch", run)
+    batch = await batches.accept(world.store, new, [batches.NewItem(1, "one", b"1")])
+    with pytest.raises(StoreUnavailable, match="permission denied"):
+        await batches.purge(await acting(world, "rowlock_worker"), batch)
+    assert not await batches.purge(await acting(world, "rowlock_operator"), batch)
 
 
 @pytest.mark.parametrize("role", ["rowlock_worker", "rowlock_operator"])

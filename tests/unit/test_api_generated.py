@@ -62,6 +62,7 @@ def test_written_files_verify(tmp_path: Path) -> None:
     assert (verified.returncode, verified.stdout, verified.stderr) == (0, "", "")
     assert sorted(path.name for path in (tmp_path / "crds").iterdir()) == [
         "agentrunapprovals.yaml",
+        "agentrunbatches.yaml",
         "agentruns.yaml",
         "agents.yaml",
         "workerpools.yaml",

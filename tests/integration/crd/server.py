@@ -19,6 +19,7 @@ from localcluster import Cluster
 from rowlock_operator.api.agent import Agent
 from rowlock_operator.api.agentrun import AgentRun
 from rowlock_operator.api.agentrunapproval import AgentRunApproval
+from rowlock_operator.api.agentrunbatch import AgentRunBatch
 from rowlock_operator.api.names import GROUP, VERSION
 from rowlock_operator.api.resource import Resource
 from rowlock_operator.api.workerpool import WorkerPool
@@ -33,6 +34,10 @@ SMALLEST: dict[type[Resource], JSON] = {
     Agent: {"entrypoint": "acme.triage:agent"},
     WorkerPool: {"image": "acme/agents:1"},
     AgentRunApproval: {"runRef": {"name": "triage-1"}, "tool": "mail", "digest": "0123456789ab"},
+    AgentRunBatch: {
+        "runTemplate": {"agentRef": {"name": "triage"}, "priority": 0},
+        "items": [{"id": "one", "text": "1"}],
+    },
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 from rowlock_operator.api.agent import Agent
 from rowlock_operator.api.agentrun import AgentRun
 from rowlock_operator.api.agentrunapproval import AgentRunApproval
+from rowlock_operator.api.agentrunbatch import AgentRunBatch
 from rowlock_operator.api.crd import crd
 from rowlock_operator.api.kinds import KINDS
 from rowlock_operator.api.resource import Resource
@@ -38,8 +39,12 @@ BESIDE: dict[str, JSON] = {
     "spec.model": {"name": "gpt"},
     "spec.model.secretRef": {"name": "key"},
     "spec.prompt.configMapKeyRef": {"name": "prompts", "key": "one"},
+    "spec.items": {"id": "one", "text": "1"},
+    "spec.itemsFrom.configMapKeyRef": {"name": "items", "key": "one"},
+    "spec.runTemplate": {"agentRef": {"name": "triage"}},
     "spec.tools": {"name": "search"},
     "status.conditions": CONDITION,
+    "status.failedItems": {"id": "one", "reason": "AgentError"},
     "status.history": {"leaseEpoch": 1},
 }
 
@@ -105,6 +110,24 @@ INTEGERS: dict[type[Resource], dict[str, tuple[int | None, int | None]]] = {
         "spec.lease.durationSeconds": (5, 3600),
         "spec.lease.renewPeriodSeconds": (1, 1200),
         "spec.drain.deadlineSeconds": (0, 86_400),
+        "status.observedGeneration": (0, None),
+        "status.conditions.observedGeneration": (0, None),
+    },
+    AgentRunBatch: {
+        "spec.parallelism": (1, 10_000),
+        "spec.maxFailedPercent": (0, 100),
+        "spec.ttlSecondsAfterFinished": (0, INT32),
+        "spec.runTemplate.priority": (-1000, 1000),
+        "spec.runTemplate.queueDeadlineSeconds": (1, 2_592_000),
+        "spec.runTemplate.activeDeadlineSeconds": (1, 604_800),
+        "spec.runTemplate.maxAttempts": (1, 20),
+        "spec.runTemplate.maxTakeovers": (0, 100),
+        "spec.runTemplate.retryBackoffSeconds": (0, INT32),
+        "spec.runTemplate.maxRetryBackoffSeconds": (0, INT32),
+        "spec.runTemplate.ttlSecondsAfterFinished": (0, INT32),
+        "spec.runTemplate.budget.maxTotalTokens": (1, None),
+        "spec.runTemplate.budget.maxCostMicroUSD": (1, None),
+        "spec.runTemplate.approval.timeoutSeconds": (1, 2_592_000),
         "status.observedGeneration": (0, None),
         "status.conditions.observedGeneration": (0, None),
     },
@@ -179,6 +202,20 @@ STRINGS: dict[type[Resource], dict[str, tuple[int, int]]] = {
         "status.lastScale.reason": (0, 64),
         **_CONDITION_STRINGS,
     },
+    AgentRunBatch: {
+        "spec.items.id": (1, 40),
+        "spec.items.text": (0, 2048),
+        "spec.itemsFrom.uri": (0, 2048),
+        "spec.itemsFrom.configMapKeyRef.name": (1, 253),
+        "spec.itemsFrom.configMapKeyRef.key": (1, 253),
+        "spec.runTemplate.agentRef.name": (1, 63),
+        "spec.runTemplate.workerPoolRef.name": (1, 63),
+        "spec.runTemplate.concurrencyKey": (1, 128),
+        "status.batchID": (0, 64),
+        "status.failedItems.id": (0, 40),
+        "status.failedItems.reason": (0, 64),
+        **_CONDITION_STRINGS,
+    },
 }
 
 _TRUTH = ("True", "False", "Unknown")
@@ -217,6 +254,12 @@ ENUMS: dict[type[Resource], dict[str, tuple[str, ...]]] = {
         "spec.drain.mode": ("Checkpoint", "Finish"),
         "status.conditions.status": _TRUTH,
     },
+    AgentRunBatch: {
+        "spec.desiredState": ("Run", "Suspend", "Cancel"),
+        "spec.materialize": ("None", "Failed", "All"),
+        "status.phase": ("Pending", "Running", "Suspended", "Succeeded", "Failed", "Cancelled"),
+        "status.conditions.status": _TRUTH,
+    },
 }
 
 #: Lists: how many entries they hold, and the field that tells the entries apart.
@@ -225,6 +268,11 @@ LISTS: dict[type[Resource], dict[str, tuple[int, str]]] = {
     Agent: {"spec.tools": (64, "name"), "status.conditions": (6, "type")},
     WorkerPool: {"status.conditions": (8, "type")},
     AgentRunApproval: {"status.conditions": (4, "type")},
+    AgentRunBatch: {
+        "spec.items": (100, "id"),
+        "status.failedItems": (20, "id"),
+        "status.conditions": (8, "type"),
+    },
 }
 
 DNS_LABELS: list[tuple[type[Resource], str]] = [
@@ -235,8 +283,12 @@ DNS_LABELS: list[tuple[type[Resource], str]] = [
         (Agent, "spec.model.secretRef.name"),
         (Agent, "spec.runDefaults.workerPoolRef.name"),
         (AgentRunApproval, "spec.runRef.name"),
+        (AgentRunBatch, "spec.runTemplate.agentRef.name"),
+        (AgentRunBatch, "spec.runTemplate.workerPoolRef.name"),
     )
 ]
+#: DNS labels that are shorter than the others; the longest of those is tried on them elsewhere.
+ITEM_IDS: list[tuple[type[Resource], str]] = [(AgentRunBatch, "spec.items.id")]
 REASONS = [(kind, "status.conditions.reason") for kind in KINDS]
 
 TIMES: dict[type[Resource], tuple[str, ...]] = {
@@ -260,6 +312,11 @@ TIMES: dict[type[Resource], tuple[str, ...]] = {
         "status.queue.oldestQueuedTime",
         "status.queue.sampleTime",
         "status.lastScale.time",
+        "status.conditions.lastTransitionTime",
+    ),
+    AgentRunBatch: (
+        "status.startTime",
+        "status.completionTime",
         "status.conditions.lastTransitionTime",
     ),
 }
@@ -293,6 +350,19 @@ REQUIRED: dict[type[Resource], tuple[str, ...]] = {
     WorkerPool: (
         "spec.image",
         "spec.databaseSecretRef.name",
+        *(f"status.conditions.{name}" for name in CONDITION),
+    ),
+    AgentRunBatch: (
+        "spec.runTemplate",
+        "spec.runTemplate.agentRef",
+        "spec.runTemplate.agentRef.name",
+        "spec.runTemplate.workerPoolRef.name",
+        "spec.items.id",
+        "spec.items.text",
+        "spec.itemsFrom.configMapKeyRef.name",
+        "spec.itemsFrom.configMapKeyRef.key",
+        "status.failedItems.id",
+        "status.failedItems.reason",
         *(f"status.conditions.{name}" for name in CONDITION),
     ),
 }
@@ -329,6 +399,8 @@ class Asker:
         body: JSON = {root: _around(root, inner, value)}
         if root == "status":
             return self._objects[kind].patch(self._names[kind], body, sub="/status", dry=True)
+        if path.startswith("spec.itemsFrom"):  # in place of those of the smallest spec
+            body["spec"]["items"] = None
         return self._objects[kind].create(body["spec"], dry=True)
 
 
@@ -431,7 +503,7 @@ def test_reference_is_a_dns_label(ask: Asker, kind: type[Resource], path: str, n
 
 
 @pytest.mark.parametrize("name", ["A", "a.b", "a_b", "-a", "a-", "a b", "a\n", "ä"], ids=repr)
-@pytest.mark.parametrize(("kind", "path"), places(DNS_LABELS))
+@pytest.mark.parametrize(("kind", "path"), places([*DNS_LABELS, *ITEM_IDS]))
 def test_reference_is_nothing_but_a_dns_label(
     ask: Asker, kind: type[Resource], path: str, name: str
 ) -> None:
@@ -505,7 +577,7 @@ def test_every_bound_of_the_schema_is_tested_here(kind: type[Resource]) -> None:
     assert {path for path, node in found.items() if node.get("format") == "date-time"} == set(
         TIMES[kind]
     )
-    patterns = {path for where, path in [*DNS_LABELS, *REASONS] if where is kind}
+    patterns = {path for where, path in [*DNS_LABELS, *ITEM_IDS, *REASONS] if where is kind}
     assert _with(found, "pattern") == patterns
 
 

@@ -124,6 +124,27 @@ SHOWN: dict[str, tuple[JSON, JSON, dict[str, str | re.Pattern[str]]]] = {
             "AGE": AGO,
         },
     ),
+    "AgentRunBatch": (
+        {},
+        {
+            "phase": "Running",
+            "total": 2000,
+            "running": 50,
+            "succeeded": 523,
+            "failed": 7,
+            "takeovers": 3,
+        },
+        {
+            "AGENT": "triage",
+            "PHASE": "Running",
+            "TOTAL": "2000",
+            "RUNNING": "50",
+            "SUCCEEDED": "523",
+            "FAILED": "7",
+            "TAKEOVERS": "3",
+            "AGE": AGO,
+        },
+    ),
 }
 #: What can only be written after the creation.
 LATER: dict[str, JSON] = {
@@ -223,7 +244,7 @@ def test_deleting_all_agents_deletes_nothing_else(
     cluster.kubectl("delete", "agents", "--all", "-n", namespace)
 
     left = {these.kind.__name__ for these, name in made.items() if these.get(name).ok}
-    assert left == {"AgentRun", "WorkerPool", "AgentRunApproval"}
+    assert left == {"AgentRun", "WorkerPool", "AgentRunApproval", "AgentRunBatch"}
 
 
 @pytest.mark.parametrize(
@@ -270,6 +291,7 @@ def test_other_fields_cannot_be_selected(runs: Objects) -> None:
         ("Agent", {"entrypoint": "a:b", "tool": []}, "spec.tool"),
         ("WorkerPool", {"image": "i", "autoscaling": {"min": 1}}, "spec.autoscaling.min"),
         ("AgentRunApproval", {"tool": "t", "digest": DIGEST, "args": "x"}, "spec.args"),
+        ("AgentRunBatch", {"runTemplate": {"input": 1}}, "spec.runTemplate.input"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -329,6 +351,7 @@ def test_wait_ends_at_finished(cluster: Cluster, runs: Objects, status: str) -> 
         ("agentrun.spec.input.uri", "Address of an input"),
         ("agentrun.status.lastTakeover.reason", "Why the old worker lost it"),
         ("agent.spec.tools.sideEffects", "What repeating a call would do"),
+        ("agentrunbatch.spec.parallelism", "Items under way at once"),
         ("workerpool.spec.lease.renewPeriodSeconds", "Seconds between two signs of life"),
         ("agentrunapproval.spec.decision.digest", "it proves what was decided"),
     ],

@@ -16,6 +16,7 @@ from rowlock_operator.api.agent import Agent
 from rowlock_operator.api.agentrun import AgentRun
 from rowlock_operator.api.agentrun_status import AgentRunStatus
 from rowlock_operator.api.agentrunapproval import AgentRunApproval
+from rowlock_operator.api.agentrunbatch import AgentRunBatch
 from rowlock_operator.api.kinds import KINDS
 from rowlock_operator.api.resource import Resource
 from rowlock_operator.api.workerpool import WorkerPool
@@ -186,6 +187,40 @@ FULL: dict[type[Resource], tuple[JSON, JSON]] = {
             "conditions": [CONDITION],
         },
     ),
+    AgentRunBatch: (
+        {
+            "runTemplate": {
+                **_LIMITS,
+                "agentRef": {"name": "triage"},
+                "priority": 10,
+                "concurrencyKey": "customer-17",
+                "approval": {"timeoutSeconds": 60},
+            },
+            "items": [{"id": "one", "text": "1"}, {"id": "two", "text": "{}"}],
+            "parallelism": 50,
+            "maxFailedPercent": 10,
+            "materialize": "Failed",
+            "desiredState": "Suspend",
+            "ttlSecondsAfterFinished": 604_800,
+        },
+        {
+            "observedGeneration": 1,
+            "batchID": "17",
+            "phase": "Running",
+            "total": 2000,
+            "queued": 1420,
+            "running": 50,
+            "succeeded": 523,
+            "failed": 7,
+            "cancelled": 0,
+            "takeovers": 3,
+            "failedItems": [{"id": "i-0031", "reason": "AgentError"}],
+            "failedItemsTruncated": True,
+            "startTime": NOW,
+            "completionTime": NOW,
+            "conditions": [CONDITION],
+        },
+    ),
 }
 
 ODD_TIMES: list[Any] = [
@@ -250,6 +285,7 @@ def test_full_objects_have_every_field(kind: type[Resource]) -> None:
         "spec.prompt.text",
         "spec.batchItemRef",
         "spec.decision",
+        "spec.itemsFrom",
     }
 
 

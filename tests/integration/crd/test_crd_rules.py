@@ -7,6 +7,7 @@ import pytest
 from rowlock_operator.api.agent import Agent
 from rowlock_operator.api.agentrun import AgentRun
 from rowlock_operator.api.agentrunapproval import AgentRunApproval
+from rowlock_operator.api.agentrunbatch import AgentRunBatch
 from rowlock_operator.api.kinds import KINDS
 from rowlock_operator.api.resource import Resource
 from rowlock_operator.api.workerpool import WorkerPool
@@ -35,6 +36,7 @@ DEFAULTS: dict[type[Resource], JSON] = {
             "scaleDown": {"stabilizationWindowSeconds": 300, "maxStepPercent": 50},
         },
     },
+    AgentRunBatch: {"desiredState": "Run", "materialize": "None", "maxFailedPercent": 100},
 }
 
 
@@ -140,8 +142,9 @@ def test_minimum_stays_below_maximum(pools: Objects, scaling: JSON, ok: bool) ->
     [
         (Agent, 63, "name must be no more than 63 characters"),
         (WorkerPool, 52, "name must be no more than 52 characters (pod names append 11)"),
+        (AgentRunBatch, 52, "name must be no more than 52 characters"),
     ],
-    ids=["Agent", "WorkerPool"],
+    ids=["Agent", "WorkerPool", "AgentRunBatch"],
 )
 def test_name_leaves_room_for_what_is_derived_from_it(
     objects: dict[type[Resource], Objects], kind: type[Resource], length: int, message: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Iterator
@@ -11,7 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from rowlock_operator.kube.resources import AGENT_RUN_APPROVALS, AGENT_RUNS, CONFIG_MAPS
+from rowlock_operator.kube.resources import (
+    AGENT_RUN_APPROVALS,
+    AGENT_RUN_BATCHES,
+    AGENT_RUNS,
+    CONFIG_MAPS,
+)
 from tests.operators import ROOT, Stage, access, eventually, stage_fixture  # noqa: F401
 from tests.questions import ask, question
 
@@ -78,6 +84,17 @@ async def test_the_documented_rights_are_enough(stage: Stage, limited: Path) -> 
         return await stage.get(AGENT_RUNS, "limited") is None
 
     await eventually(expired, "the run to be deleted")
+    spec = {"runTemplate": {"agentRef": {"name": "support"}}, "materialize": "All"}
+    items = [{"id": "one", "text": "1"}]
+    more = {"items": items, "ttlSecondsAfterFinished": 0}
+    await stage.create(AGENT_RUN_BATCHES, "limited", spec=spec | more)
+    # The item, and the run whose question was answered.
+    await second.finish(*await second.claim_all(2))
+
+    async def deleted() -> bool:
+        return await stage.get(AGENT_RUN_BATCHES, "limited") is None
+
+    await eventually(deleted, "the deletion of the batch that ended")
     stage.patch("wpool", "default", autoscaling={"mode": "None"}, replicas=1)
 
     async def unschedulable() -> bool:
@@ -107,10 +124,10 @@ async def test_the_documented_rights_are_enough(stage: Stage, limited: Path) -> 
 async def test_a_missing_right_to_one_input_holds_up_nobody_else(
     stage: Stage, limited: Path
 ) -> None:
-    stage.kubectl(
-        "patch", "role", "rowlock-operator", "--type=json", "-p",
-        '[{"op": "remove", "path": "/rules/3"}]',
-    )  # fmt: skip
+    rules = json.loads(stage.kubectl("get", "role", "rowlock-operator", "-o", "json"))["rules"]
+    [at] = [n for n, rule in enumerate(rules) if rule["resources"] == ["configmaps"]]
+    remove = json.dumps([{"op": "remove", "path": f"/rules/{at}"}])
+    stage.kubectl("patch", "role", "rowlock-operator", "--type=json", "-p", remove)
     await stage.basics()
     await stage.operator("--kubeconfig", str(limited))
     await stage.run("needy", input={"configMapKeyRef": {"name": "tasks", "key": "one"}})
