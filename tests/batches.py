@@ -33,7 +33,8 @@ class BatchStage:
 
     async def operator(self, **variables: str) -> Any:
         """Start an operator that shows batches often."""
-        return await self.stage.operator(**{"batch_status_seconds": "0.3", **variables})
+        shown = {"batch_status_seconds": "0.3", **variables}
+        return await self.stage.operator(wait=True, **shown)
 
     def worker(self, *flags: str) -> LocalWorker:
         """Start a worker."""
