@@ -43,6 +43,10 @@ $(READY): requirements.lock pyproject.toml
 test-unit: setup ## Run the tests that need no server
 	$(BIN)/python -m pytest tests/unit $(ARGS)
 
+.PHONY: test-cluster
+test-cluster: setup binaries ## Run the tests that need a Kubernetes API server (started by themselves)
+	$(BIN)/python -m pytest -m cluster $(ARGS)
+
 .PHONY: chaos
 chaos: setup binaries ## Run the tests that kill, stop and restart real processes
 	$(BIN)/python -m pytest tests/chaos $(ARGS)
