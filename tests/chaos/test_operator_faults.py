@@ -108,15 +108,16 @@ async def test_a_source_that_went_lame_is_noticed(stage: Stage, victim: str, wha
         told: dict[str, Any] = json.loads(line)
         return told
 
-    async def alive() -> bool:
-        return bool((await health())["alive"])
+    async def alive() -> int:
+        told = await health()
+        return int(told["watchers"]) if told["alive"] else 0
 
     async def lame() -> bool:
         told = await health()
-        return not told["alive"] and (told["watchers"] == 2 or told["ended"] is not None)
+        return not told["alive"] and (told["watchers"] == all_ - 1 or told["ended"] is not None)
 
     try:
-        await eventually(alive, "three watches")
+        all_ = await eventually(alive, "a watch for each kind")
         await stage.run("trigger")
         await eventually(lame, what)
     finally:
