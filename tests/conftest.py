@@ -40,14 +40,14 @@ def on_database(url: str, name: str) -> str:
 def postgres_url() -> Iterator[str]:
     """URL of the session's server, with a role that may create databases.
 
-    An embedded one stands in memory where there is room, and never waits for a disk:
-    each test makes and drops a database of 500 files. Tests that crash a server have their own.
+    An embedded one stands in memory where there is room: each test makes and drops a database of
+    500 files, which takes a disk a second and more. Tests that crash a server have their own.
     """
     given = os.environ.get("ROWLOCK_DATABASE_URL")
     if given:
         yield given
         return
-    with EmbeddedPostgres({"fsync": "off"}, parent=_in_memory()) as server:
+    with EmbeddedPostgres(parent=_in_memory()) as server:
         yield server.url()
 
 

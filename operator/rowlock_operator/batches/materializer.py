@@ -21,7 +21,7 @@ from rowlock.store.batches import BatchId
 from rowlock.store.connection import Connection
 from rowlock_operator.api import names
 from rowlock_operator.kube.client import KubeClient
-from rowlock_operator.kube.errors import Conflict, Rejected
+from rowlock_operator.kube.errors import Conflict, Denied, NotFound, Rejected
 from rowlock_operator.kube.resources import AGENT_RUN_BATCHES, AGENT_RUNS
 
 log = structlog.get_logger(__name__)
@@ -87,7 +87,8 @@ class Materializer:
         for item in unmade:
             try:
                 made.append(await self._create(batch, template, item))
-            except Rejected as error:
+            except (Conflict, Denied, NotFound, Rejected) as error:
+                # It is tried again; whatever is wrong with one namespace holds up no other.
                 log.error(
                     "The AgentRun of an item was refused",
                     batch=f"{batch.namespace}/{batch.name}",

@@ -9,7 +9,7 @@ So afterwards whoever is still there works on.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -89,7 +89,11 @@ class Mover:
         before = replicas_of(standing)
         if to < before and not await self._prepare(pool, spec, before - to, pool_id):
             return False
-        return await self._deployments.scale(pool, before=before, to=to)
+        done = await self._deployments.scale(pool, before=before, to=to)
+        if done and (resting := self._resting.get(pool.uid)):
+            # The next step waits for its own Pods as long as this one did.
+            self._resting[pool.uid] = replace(resting, since=self._clock.monotonic())
+        return done
 
     async def settle(self, pool: ObjectKey, *, pool_id: PoolId | None) -> None:
         """Take the rest back from those that are still there once the Deployment has shrunk."""

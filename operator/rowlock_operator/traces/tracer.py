@@ -79,7 +79,11 @@ class Tracer:
         batch = [self._waiting.popleft() for _ in range(min(_AT_ONCE, len(self._waiting)))]
         if not batch:
             return TraceReport()
-        spans = await self._spans(batch)
+        try:
+            spans = await self._spans(batch)
+        except BaseException:
+            self._metrics.add(m.TRACES, "failed", by=len(batch))
+            raise
         sent = await self._sink.send(spans) if spans else True
         if not sent:
             log.warning("The collector did not take the traces", runs=len(batch))

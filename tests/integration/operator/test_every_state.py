@@ -51,6 +51,16 @@ ELSEWHERE = {
 EVENTS_ELSEWHERE = {
     "ApprovalDecided": "tests/integration/operator: the tests of approvals",
     "ApprovalExpired": "tests/integration/operator: the tests of approvals",
+    **dict.fromkeys(
+        ("BatchAccepted", "BatchRefused", "BatchSucceeded"), "tests/acceptance/test_batches.py"
+    ),
+    **dict.fromkeys(
+        ("BatchStopped", "BatchFailed", "BatchCancelled"), "tests/unit/test_batch_decisions.py"
+    ),
+    **dict.fromkeys(
+        ("PoolScaled", "PoolScalingHeld", "PoolAtMaximum", "PoolUnhealthy"),
+        "tests/integration/operator/test_autoscaling.py",
+    ),
 }
 LOSSES = [reason for reason in FenceReason if reason is not FenceReason.LEFT]
 

@@ -150,7 +150,7 @@ async def test_sweep_pages_through_the_linked_runs_of_a_cluster(world: World) ->
     assert (uid, run_id) == (everything[0].uid, done.run_id)
 
 
-async def test_status_that_fell_behind_is_shown_again_once(world: World) -> None:
+async def test_status_that_fell_behind_is_shown_again(world: World) -> None:
     worker, [run, parked] = await world.running(2, linked=True)
     [plain] = await world.enqueue()
     for change in await changes.unshown(world.store, limit=100):
@@ -158,10 +158,12 @@ async def test_status_that_fell_behind_is_shown_again_once(world: World) -> None
     before = (await shot(world, run.run_id)).revision
     ids = [run.run_id, plain, RunId(1)]
     assert await changes.recreate_changes(world.store, ids) == 1
-    assert await changes.recreate_changes(world.store, ids) == 0
     [again] = await changes.unshown(world.store, limit=100)
     assert (again.run_id, again.kind, again.epoch) == (run.run_id, ChangeKind.CLAIMED, 1)
     assert (await shot(world, run.run_id)).revision == before
+    # What is asked for now may be younger than what a mirror read for the change before.
+    assert await changes.recreate_changes(world.store, ids) == 1
+    assert len(await changes.unshown(world.store, limit=100)) == 2
     await world.sound()
     await work.finish(world.store, worker=worker, events=[], finals=[end(parked)])
     await changes.shown(world.store, [c.seq for c in await changes.unshown(world.store, limit=9)])

@@ -177,17 +177,17 @@ async def accept_unread(conn: Connection, batch: NewBatch, reader: Reader, task:
     )
     async with conn.transaction():
         number, _ = await _accept(conn, batch)
-    new = NewRun(
-        agent,
-        RevisionId(revision),
-        reader.pool,
-        input=task(number),
-        options=reader.options,
-        idempotency_key=f"{batch.cluster}/{batch.uid}",
-    )
-    # By its key it is one run, however often this is repeated.
-    [answer] = await intake.enqueue(conn, [new])
-    await conn.execute("read_by", number, answer.run_id)
+        new = NewRun(
+            agent,
+            RevisionId(revision),
+            reader.pool,
+            input=task(number),
+            options=reader.options,
+            idempotency_key=f"{batch.cluster}/{batch.uid}",
+        )
+        # With the batch or not at all: nobody would look for the reader of a batch that is there.
+        [answer] = await intake.enqueue(conn, [new])
+        await conn.execute("read_by", number, answer.run_id)
     return number
 
 

@@ -67,7 +67,7 @@ async def objects(
 
 
 async def recreate_changes(conn: Connection, run_ids: Collection[RunId]) -> int:
-    """Have runs shown again as they stand; return for how many that was not coming anyway."""
+    """Have runs shown again as they stand; return how many of them belong to a custom resource."""
     return int((await conn.fetchone("recreate_changes", list(run_ids)))["made"])
 
 

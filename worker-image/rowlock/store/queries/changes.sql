@@ -68,7 +68,7 @@ LEFT JOIN LATERAL (SELECT x.revision FROM rowlock.run_final x
 ORDER BY o.uid;
 
 -- name: recreate_changes
--- Have runs $1 shown again as they stand, those left out that wait to be shown anyway.
+-- Have runs $1 shown again as they stand, also those of which a change is there: it may have been read before what is new.
 WITH made AS (
   INSERT INTO rowlock.run_change (seq, run_id, kind, epoch, again)
   SELECT nextval('rowlock.revision_seq'), o.run_id,
@@ -79,7 +79,6 @@ WITH made AS (
   FROM rowlock.run_object o
   LEFT JOIN LATERAL (SELECT x.place, x.epoch FROM rowlock.run_live x WHERE x.run_id = o.run_id LIMIT 1) l ON true
   WHERE o.run_id = ANY($1::bigint[])
-    AND NOT EXISTS (SELECT FROM rowlock.run_change c WHERE c.run_id = o.run_id)
   RETURNING run_id
 )
 SELECT count(*) AS made FROM made;
