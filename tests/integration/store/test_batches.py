@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rowlock.errors import StoreUnavailable
 from rowlock.states import BatchStop, FinalStatus, Materialize
 from rowlock.store import batch_objects, batch_rounds, batches, caps, work
 from rowlock.store.batch_objects import Made
@@ -129,6 +130,28 @@ async def test_items_added_again_change_nothing_and_doubles_are_named(world: Wor
     assert not (await batches.add_items(world.store, batch, items(1, first=9))).open
     await go(world, batch)
     assert (await status(world, batch)).fed == 6
+
+
+async def test_a_batch_is_there_with_its_reader_or_not_at_all(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would look for the reader of a batch that is there."""
+    reader = batches.Reader("team", "rowlock/read-items", "m:a", "d", world.pool, b"{}")
+    execute = world.store.execute
+
+    async def break_off(name: str, *values: Any) -> Any:
+        if name == "read_by":
+            raise StoreUnavailable("the connection is gone")
+        return await execute(name, *values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, "execute", break_off)
+        with pytest.raises(StoreUnavailable):
+            await batches.accept_unread(world.store, new(world), reader, lambda _: b"1")
+    assert (await world.count("batch"), await world.count("run")) == (0, 0)
+
+    await batches.accept_unread(world.store, new(world), reader, lambda _: b"1")
+    assert (await world.count("batch"), await world.count("run")) == (1, 1)
 
 
 async def test_a_reader_that_fails_ends_its_batch(world: World) -> None:
