@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -241,7 +242,17 @@ class FakeApi:
 
 def said(reason: str, number: int = 1) -> Announcement:
     key = ObjectKey("ns", "run", "0123456789")
-    return Announcement(key, reason, number, "note", datetime(2026, 1, 1, tzinfo=UTC))
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    return Announcement(key, reason, number, "note", at, of_change=True)
+
+
+async def test_an_event_with_a_number_of_its_own_lets_no_change_go() -> None:
+    """Batches count from one, as changes do: theirs must not delete a run's."""
+    announcer = Announcer(FakeApi(), m.Metrics(), most=1)  # type: ignore[arg-type]
+    for number in (7, 8):
+        announcer.announce(replace(said("BatchSucceeded", number), of_change=False))
+    await announcer.drain()
+    assert announcer.settled() == []
 
 
 async def test_warnings_are_written_first_and_never_dropped_for_normal_ones() -> None:

@@ -48,7 +48,7 @@ class Announcement:
     Parameters
     ----------
     number
-        Of the change that it announces.
+        Of the change that it announces, or whatever else tells Events of this reason apart.
     pod, pod_uid
         The Pod that the run went to; empty if there is none to point at. The uid is empty too
         when the run has gone on elsewhere since.
@@ -56,6 +56,8 @@ class Announcement:
         The AgentRunApproval that it is about; empty for none.
     about
         The kind of the object.
+    of_change
+        The number is that of a change, which stays in the database until this Event is settled.
     """
 
     key: ObjectKey
@@ -67,6 +69,7 @@ class Announcement:
     pod_uid: str = ""
     approval: str = ""
     about: Resource = AGENT_RUNS
+    of_change: bool = False
 
     @property
     def type(self) -> str:
@@ -88,7 +91,14 @@ def announcement(change: Change, snapshot: RunSnapshot) -> Announcement | None:
     key = ObjectKey(snapshot.namespace, snapshot.name, snapshot.uid)
     pod, pod_uid = _pod_of(worker, snapshot)
     return Announcement(
-        key, reason, change.seq, cut(note, _NOTE_BYTES), change.at, pod=pod, pod_uid=pod_uid
+        key,
+        reason,
+        change.seq,
+        cut(note, _NOTE_BYTES),
+        change.at,
+        pod=pod,
+        pod_uid=pod_uid,
+        of_change=True,
     )
 
 

@@ -95,13 +95,18 @@ class Announcer:
             if report.failed:
                 await self._clock.sleep(_AWAY_SECONDS)
 
+    def _settle(self, said: Announcement) -> None:
+        """Let the change go that an Event announced; others have numbers of their own."""
+        if said.of_change:
+            self._settled.append(said.number)
+
     async def run_once(self) -> AnnouncerReport:
         """Write a few of the waiting Events, warnings first."""
         batch = self._take(_AT_ONCE)
         done = await asyncio.gather(*(self._write(said) for said in batch))
         for said, is_done in zip(batch, done, strict=True):
             if is_done or not self.announce(said):
-                self._settled.append(said.number)
+                self._settle(said)
         return AnnouncerReport(written=sum(done), failed=len(done) - sum(done))
 
     async def drain(self) -> None:
@@ -111,7 +116,7 @@ class Announcer:
 
     def _make_room(self, queue: deque[Announcement]) -> bool:
         if queue is self._warnings and self._quiet:
-            self._settled.append(self._quiet.popleft().number)
+            self._settle(self._quiet.popleft())
             self._metrics.add(m.EVENTS, "dropped")
             return True
         return False

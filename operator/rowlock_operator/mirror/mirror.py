@@ -180,6 +180,7 @@ class Mirror:
         ended = [run_id for run_id, _, _ in shown if _has_ended(snapshots.get(run_id))]
         await expiry.time_ends(self._connection, ended)
         for run_id, seqs, announced in shown:
+            self._parked.discard(run_id)
             self._backlog.keep(seqs)
             self._backlog.done(run_id, seqs)
             self._over += [seq for seq in seqs if seq not in announced]
