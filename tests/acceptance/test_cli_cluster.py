@@ -18,7 +18,6 @@ import yaml
 
 from rowlock_operator.kube.resources import AGENT_RUNS, AGENTS, WORKER_POOLS
 from tests.operators import (  # noqa: F401
-    ROOT,
     Stage,
     access,
     eventually,
@@ -255,10 +254,6 @@ async def test_kubectl_runs_it_as_a_plugin(stage: Stage, person: Person) -> None
     assert (done.returncode, done.stdout) == (0, "there\n"), done.stderr
 
 
-APPROVALS = ROOT / "crds" / "agentrunapprovals.yaml"
-
-
-@pytest.mark.skipif(not APPROVALS.exists(), reason="this tree has no AgentRunApproval yet")
 async def test_a_question_is_listed_and_decided_once(stage: Stage, person: Person) -> None:
     await stage.run("order-7")
     asks = {
