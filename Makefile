@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 # What a target needs is installed once for each state of the lock.
 READY := $(VENV)/.ready-$(shell cat requirements.lock pyproject.toml | sha256sum | cut -c1-16)
 TEST_HELPERS := $(wildcard tests/*.py tests/soak/*.py tests/integration/*/server.py tests/integration/*/world.py)
+COMPILE = $(BIN)/pip-compile pyproject.toml --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
+  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 export PYTHONPATH := worker-image:operator:.
 
 ##@ Start here
@@ -100,6 +102,20 @@ cluster-down: setup ## End it and delete its data
 cluster-status: setup ## Say what runs
 	@$(BIN)/python -m localcluster status $(if $(NAME),--name $(NAME))
 
+##@ Container images
+
+.PHONY: images
+images: ## Build the images of worker and operator with buildah or docker (TAG=, BASE_IMAGE=, REPOSITORY=, ENGINE=)
+	@images/build worker operator
+
+.PHONY: base-image
+base-image: ## Make a base image of Debian's packages where no image registry is reached (root, debootstrap, buildah)
+	@images/base
+
+.PHONY: images-test
+images-test: setup ## Build the images for real and run them without root, on a read-only root file system
+	ROWLOCK_TEST_IMAGES=1 $(BIN)/python -m pytest tests/integration/test_images.py $(ARGS)
+
 ##@ Generated files
 
 .PHONY: crds
@@ -114,9 +130,14 @@ crds-verify: setup ## Fail when crds/ or a reference page differs from the model
 
 .PHONY: lock
 lock: setup ## Resolve the locked versions anew, without any registry's address
-	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header \
-	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
-	  --extra dev --extra operator --extra traces --extra embedded -o requirements.lock pyproject.toml
+	$(COMPILE) --upgrade --extra dev --extra operator --extra traces --extra embedded -o requirements.lock
+	@$(MAKE) --no-print-directory lock-images
+
+.PHONY: lock-images
+lock-images: setup ## Take what the images hold out of the lock, with its versions
+	$(COMPILE) -c requirements.lock --extra traces -o requirements-worker.lock
+	$(COMPILE) -c requirements.lock --extra operator --extra traces -o requirements-operator.lock
+	$(COMPILE) -c requirements.lock --only-build-deps --build-deps-for wheel -o requirements-build.lock
 
 .PHONY: changelog
 changelog: setup ## Show what the next release will say
