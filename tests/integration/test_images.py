@@ -182,6 +182,17 @@ def test_images_hold_what_the_lock_names_and_no_installer(
     assert not (root / "run/secrets/certificates").exists()
 
 
+@built
+@pytest.mark.timeout(900)
+def test_bytecode_of_the_images_trusts_no_time_stamp(images: dict[str, Image]) -> None:
+    """All of it is of the unchecked kind (PEP 552), so a read-only root never compiles again."""
+    for image in images.values():
+        compiled = [*(image.root / "opt").rglob("*.pyc")]
+
+        assert compiled
+        assert {file.read_bytes()[4:8] for file in compiled} == {b"\1\0\0\0"}
+
+
 def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
