@@ -1,7 +1,8 @@
-"""The binaries of a control plane: built once from Go modules, or taken from envtest.
+"""The binaries of a control plane, and helm: built once from Go modules, or taken from envtest.
 
 They lie in a cache folder whose name is a hash of all that decides what comes out: go.mod,
-go.sum, Go's version, the flags.
+go.sum, Go's version, the flags. helm has a go.mod of its own, so that a new one of either kind
+leaves the other's binaries valid.
 A binary is built beside its place and then renamed, so one that is there is complete.
 """
 
@@ -29,18 +30,19 @@ PACKAGES = {
     "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
     "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
     "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+    "helm": "helm.sh/helm/v3/cmd/helm",
 }
 """Every binary and the Go package that it is built from."""
 
-_MODULE = Path(__file__).parent
-_SHIM = _MODULE / "_child.py"
+_FOLDER = Path(__file__).parent
+_SHIM = _FOLDER / "_child.py"
 _NOT_IN_ENVTEST = {"kube-controller-manager", "kube-scheduler"}
 
 
 def provide(names: Iterable[str], *, reporter: Reporter | None = None) -> dict[str, Path]:
     """Return the paths of binaries, building those that are not there yet.
 
-    With ``KUBEBUILDER_ASSETS`` set nothing is built: all come from that folder, and the
+    With ``KUBEBUILDER_ASSETS`` set nothing but helm is built: all come from that folder, and the
     controller manager and the scheduler are left out of the result if it has none.
 
     Args:
@@ -57,7 +59,9 @@ def provide(names: Iterable[str], *, reporter: Reporter | None = None) -> dict[s
     if unknown := sorted(set(wanted) - set(PACKAGES)):
         raise UsageError(f"unknown binaries {unknown}: choose from {list(PACKAGES)}")
     if assets := os.environ.get("KUBEBUILDER_ASSETS"):
-        return _from_assets(Path(assets), wanted, reporter)
+        built = _from_cache([name for name in wanted if name == "helm"], reporter)
+        others = [name for name in wanted if name != "helm"]
+        return _from_assets(Path(assets), others, reporter) | built
     return _from_cache(wanted, reporter)
 
 
@@ -72,7 +76,16 @@ def _from_assets(folder: Path, names: Sequence[str], reporter: Reporter) -> dict
 
 
 def _from_cache(names: Sequence[str], reporter: Reporter) -> dict[str, Path]:
-    recipe = _read_recipe(reporter)
+    modules = {name: _HELM if name == "helm" else _KUBERNETES for name in names}
+    paths: dict[str, Path] = {}
+    for module in dict.fromkeys(modules.values()):
+        ours = [name for name in names if modules[name] is module]
+        paths |= _of_module(module, ours, reporter)
+    return {name: paths[name] for name in names}
+
+
+def _of_module(module: _Module, names: Sequence[str], reporter: Reporter) -> dict[str, Path]:
+    recipe = _read_recipe(module, reporter)
     paths = {name: recipe.folder / name for name in names}
     if any(not path.exists() for path in paths.values()):
         waiting = "another process is building these binaries; waiting for it"
@@ -86,31 +99,75 @@ class _Recipe:
     """How to build, and the folder that belongs to this way of building."""
 
     go: Go
+    source: Path
     flags: tuple[str, ...]
     folder: Path
 
 
-def _read_recipe(reporter: Reporter) -> _Recipe:
-    modules = (_MODULE / "go.mod").read_text()
-    go = find_go(_only(r"^go (\S+)$", modules), reporter=reporter)
-    flags = _flags(_only(r"^\s*k8s\.io/kubernetes (v\S+)", modules))
-    decisive = [modules, (_MODULE / "go.sum").read_text(), go.version, *flags, platform.machine()]
+def _read_recipe(module: _Module, reporter: Reporter) -> _Recipe:
+    text = (module.folder / "go.mod").read_text()
+    go = find_go(module.only(r"^go (\S+)$", text), reporter=reporter)
+    flags = _flags(module.stamps(text))
+    decisive = [text, (module.folder / "go.sum").read_text(), go.version, *flags]
+    decisive.append(platform.machine())
     digest = hashlib.sha256("\0".join(decisive).encode()).hexdigest()
-    return _Recipe(go, flags, cache_folder() / "bin" / digest[:16])
+    return _Recipe(go, module.folder, flags, cache_folder() / "bin" / digest[:16])
 
 
-def _only(pattern: str, text: str) -> str:
-    found = re.search(pattern, text, re.MULTILINE)
-    if found is None:
-        raise BuildError(f"{_MODULE / 'go.mod'} has no line like {pattern}")
-    return found.group(1)
+@dataclass(frozen=True)
+class _Module:
+    """A folder with a go.mod, and what its programs must be told about themselves.
+
+    Args:
+        pattern: Finds the version that they are stamped with in go.mod.
+        variables: Go variables by what they hold: ``version``, ``major`` or ``minor``.
+    """
+
+    folder: Path
+    pattern: str
+    variables: tuple[tuple[str, str], ...]
+
+    def stamps(self, text: str) -> dict[str, str]:
+        """Return the value of each variable, from the text of go.mod."""
+        version = self.only(self.pattern, text)
+        # The libraries of Kubernetes 1.34 are v0.34: only the minor version counts in helm.
+        _, minor, _ = version.removeprefix("v").split(".", maxsplit=2)
+        known = {"version": version, "major": "1", "minor": minor}
+        return {variable: known[what] for variable, what in self.variables}
+
+    def only(self, pattern: str, text: str) -> str:
+        """Return what the pattern finds in the text of go.mod."""
+        found = re.search(pattern, text, re.MULTILINE)
+        if found is None:
+            raise BuildError(f"{self.folder / 'go.mod'} has no line like {pattern}")
+        return found.group(1)
 
 
-def _flags(version: str) -> tuple[str, ...]:
-    major, minor, _ = version.removeprefix("v").split(".", maxsplit=2)
+_BASE = "k8s.io/component-base/version"
+_KUBERNETES = _Module(
+    _FOLDER,
+    r"^\s*k8s\.io/kubernetes (v\S+)",
     # A Kubernetes built from its module calls itself v0.0.0, which clients such as helm refuse.
-    stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
-    variables = " ".join(f"-X k8s.io/component-base/version.{k}={v}" for k, v in stamps.items())
+    (
+        (f"{_BASE}.gitVersion", "version"),
+        (f"{_BASE}.gitMajor", "major"),
+        (f"{_BASE}.gitMinor", "minor"),
+    ),
+)
+_HELM = _Module(
+    _FOLDER / "helm",
+    r"^\s*k8s\.io/client-go (v\S+)",
+    # Without a cluster, helm renders and lints for the Kubernetes of its own libraries.
+    tuple(
+        (f"helm.sh/helm/v3/pkg/{package}.k8sVersion{part.title()}", part)
+        for package in ("lint/rules", "chartutil")
+        for part in ("major", "minor")
+    ),
+)
+
+
+def _flags(stamps: dict[str, str]) -> tuple[str, ...]:
+    variables = " ".join(f"-X {variable}={value}" for variable, value in stamps.items())
     return ("-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {variables}")
 
 
@@ -134,7 +191,7 @@ def _build(recipe: _Recipe, name: str, steps: Steps) -> None:
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*shim, *command, PACKAGES[name]],
-            cwd=_MODULE,
+            cwd=recipe.source,
             env=environment(),
             stdout=output,
             stderr=output,

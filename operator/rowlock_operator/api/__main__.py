@@ -7,22 +7,25 @@ from typing import Annotated
 
 import typer
 
-from .generated import crd_files, drift, reference_files
+from .generated import chart_files, crd_files, drift, reference_files
 
 app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
 
 Output = Annotated[Path, typer.Option(help="Folder of the CustomResourceDefinitions.")]
+Chart = Annotated[Path, typer.Option(help="Folder of the chart's templates.")]
 Pages = Annotated[Path, typer.Option(help="Folder of the reference pages.")]
 
 _CRDS = Path("crds")
+_CHART = Path("charts/rowlock-crds/templates")
 _PAGES = Path("docs/reference")
 
 
 @app.command()
-def generate(output: Output = _CRDS) -> None:
-    """Write the CustomResourceDefinitions."""
-    for path in crd_files(output).write():
-        typer.echo(path)
+def generate(output: Output = _CRDS, chart: Chart = _CHART) -> None:
+    """Write the CustomResourceDefinitions, also as templates of their chart."""
+    for folder in (crd_files(output), chart_files(chart)):
+        for path in folder.write():
+            typer.echo(path)
 
 
 @app.command()
@@ -33,9 +36,9 @@ def docs(pages: Pages = _PAGES) -> None:
 
 
 @app.command()
-def verify(output: Output = _CRDS, pages: Pages = _PAGES) -> None:
+def verify(output: Output = _CRDS, chart: Chart = _CHART, pages: Pages = _PAGES) -> None:
     """Exit with 1 and a diff if a file is not as it would be written."""
-    if difference := drift([crd_files(output), reference_files(pages)]):
+    if difference := drift([crd_files(output), chart_files(chart), reference_files(pages)]):
         typer.echo(difference, nl=False)
         typer.echo("Generated files differ from the models: run `make crds`.", err=True)
         raise typer.Exit(1)

@@ -58,6 +58,19 @@ def crd_files(folder: Path) -> Folder:
     )
 
 
+def chart_files(folder: Path) -> Folder:
+    """Return the same definitions as templates of a chart that leaves them behind on uninstall."""
+    return Folder(folder, {name: _kept(text) for name, text in crd_files(folder).texts.items()}, HEADER)
+
+
+def _kept(text: str) -> str:
+    # Helm would read our words as its own; `{{` has no other meaning in a schema of ours.
+    if "{{" in text:
+        raise ValueError("a CustomResourceDefinition with {{ in it cannot be a template")
+    keep = "metadata:\n  annotations:\n    helm.sh/resource-policy: keep\n"
+    return text.replace("metadata:\n", keep, 1)
+
+
 def reference_files(folder: Path) -> Folder:
     """Return the reference pages, one a kind and one of the words they share."""
     pages = {f"{kind.definition.kind.lower()}.md": kind_page(kind) for kind in KINDS}
