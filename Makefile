@@ -49,6 +49,10 @@ test-unit: setup ## Run the tests that need no server
 test-cluster: setup binaries ## Run the tests that need a Kubernetes API server (started by themselves)
 	$(BIN)/python -m pytest -m cluster $(ARGS)
 
+.PHONY: chart-test
+chart-test: setup binaries ## Render the Helm charts over many values; install, upgrade and uninstall them on a real API server
+	$(BIN)/python -m pytest tests/chart $(ARGS)
+
 .PHONY: chaos
 chaos: setup binaries ## Run the tests that kill, stop and restart real processes
 	$(BIN)/python -m pytest tests/chaos $(ARGS)
@@ -87,7 +91,7 @@ bench: setup binaries ## Measure: the store alone, a durable run, 1,000 streams,
 ##@ A Kubernetes of one's own
 
 .PHONY: binaries
-binaries: setup ## Build the control plane's binaries (once; about 8 minutes on 2 cores)
+binaries: setup ## Build the control plane's binaries and helm (once; about 10 minutes on 2 cores)
 	@$(BIN)/python -m localcluster build
 
 .PHONY: cluster-up

@@ -53,12 +53,18 @@ def objects(rendered: str) -> list[dict[str, Any]]:
 
 
 def pods(rendered: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the spec of every Pod that the objects ask for, by kind and name."""
+    """Return the spec of every Pod that the objects ask for, by kind and name.
+
+    A volume that a StatefulSet would claim is an empty one.
+    """
     found = {}
     for each in rendered:
         name = f"{each['kind']}/{each['metadata']['name']}"
         if each["kind"] in ("Deployment", "StatefulSet", "Job"):
-            found[name] = each["spec"]["template"]["spec"]
+            spec = each["spec"]["template"]["spec"]
+            claims = each["spec"].get("volumeClaimTemplates", [])
+            volumes = [{"name": one["metadata"]["name"], "emptyDir": {}} for one in claims]
+            found[name] = {**spec, "volumes": [*spec.get("volumes", []), *volumes]}
         elif each["kind"] == "Pod":
             found[name] = each["spec"]
     return found

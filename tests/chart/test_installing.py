@@ -48,20 +48,24 @@ def helms_fixture(
 
     done(run("install", "kinds", CRDS))
     names = [f"crd/{name}.rowlock.dev" for name in ("agentruns", "agents", "workerpools")]
-    own.kubectl("wait", "--for=condition=Established", *names, "--timeout=60s")
+    kubectl(own, "wait", "--for=condition=Established", *names, "--timeout=60s")
     return run
+
+
+def kubectl(own: Cluster, *arguments: str, **options: Any) -> str:
+    """Return what kubectl prints as administrator."""
+    return own.kubectl(*arguments, **options).stdout
 
 
 Helm = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.fixture(name="space")
-def space_fixture(own: Cluster) -> Iterator[str]:
-    """Give a namespace that enforces restricted pod security."""
-    own.kubectl("create", "namespace", SPACE)
-    own.kubectl("label", "namespace", SPACE, "pod-security.kubernetes.io/enforce=restricted")
-    yield SPACE
-    own.kubectl("delete", "namespace", SPACE, "--timeout=60s")
+@pytest.fixture(name="space", scope="module")
+def space_fixture(own: Cluster) -> str:
+    """Give a namespace that enforces restricted pod security; each test cleans up after itself."""
+    kubectl(own, "create", "namespace", SPACE)
+    kubectl(own, "label", "namespace", SPACE, "pod-security.kubernetes.io/enforce=restricted")
+    return SPACE
 
 
 def eventually(look: Callable[[], Any], what: str, seconds: float = 60) -> Any:
@@ -78,18 +82,18 @@ def left_of(own: Cluster, release: str) -> set[str]:
     """Return all objects in the cluster that carry the label of the release."""
     found = set()
     for scope in ("true", "false"):
-        listed = own.kubectl("api-resources", "--verbs=list", f"--namespaced={scope}", "-o=name")
+        listed = kubectl(own, "api-resources", "--verbs=list", f"--namespaced={scope}", "-o=name")
         kinds = sorted(set(listed.split()) - {"events", "events.events.k8s.io"})
         everywhere = ["--all-namespaces"] if scope == "true" else []
         label = f"app.kubernetes.io/instance={release}"
-        answer = own.kubectl("get", ",".join(kinds), *everywhere, "-l", label, "-o", "name")
+        answer = kubectl(own, "get", ",".join(kinds), *everywhere, "-l", label, "-o", "name")
         found |= set(answer.split())
     return found
 
 
 def get(own: Cluster, *names: str) -> dict[str, Any]:
     """Return an object of the release's namespace."""
-    answer: dict[str, Any] = json.loads(own.kubectl("-n", SPACE, "get", *names, "-o", "json"))
+    answer: dict[str, Any] = json.loads(kubectl(own, "-n", SPACE, "get", *names, "-o", "json"))
     return answer
 
 
@@ -129,16 +133,16 @@ def test_a_release_from_install_to_uninstall(own: Cluster, helms: Helm, space: s
 def test_the_definitions_outlive_their_release_and_are_taken_up_again(
     own: Cluster, helms: Helm
 ) -> None:
-    own.kubectl("create", "namespace", "kept")
+    kubectl(own, "create", "namespace", "kept")
     agent = {
         "apiVersion": "rowlock.dev/v1alpha1",
         "kind": "Agent",
         "metadata": {"name": "kept", "namespace": "kept"},
         "spec": {"entrypoint": "rowlock.hello:hello"},
     }
-    own.kubectl("apply", "-f", "-", input=json.dumps(agent))
+    kubectl(own, "apply", "-f", "-", input=json.dumps(agent))
     done(helms("uninstall", "kinds"))
-    assert own.kubectl("-n", "kept", "get", "agents", "-o", "name").split() == [
+    assert kubectl(own, "-n", "kept", "get", "agents", "-o", "name").split() == [
         "agent.rowlock.dev/kept"
     ]
     done(helms("install", "kinds", CRDS))
@@ -167,13 +171,20 @@ def test_the_api_server_takes_every_object(
         metadata = {"name": f"{kind.lower()}-{named}", "namespace": space}
         rendered.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": bare})
     eventually(
-        lambda: "default" in own.kubectl("-n", space, "get", "serviceaccounts", "-o", "name"),
+        lambda: "default" in kubectl(own, "-n", space, "get", "serviceaccounts", "-o", "name"),
         "default account",
     )
     without = [o for o in rendered if o["kind"] != "Pod" or "serviceAccountName" not in o["spec"]]
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": without})
-    said = own.kubectl(
-        "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", input=text
+    said = kubectl(
+        own,
+        "apply",
+        "--server-side",
+        "--dry-run=server",
+        "--validate=strict",
+        "-f",
+        "-",
+        input=text,
     )
     assert len(said.splitlines()) == len(without)
 
@@ -197,33 +208,25 @@ def test_two_releases_share_nothing(own: Cluster, helms: Helm, space: str) -> No
     eventually(lambda: not left_of(own, "one"), "end of the first release")
 
 
-def test_a_missing_kind_is_named(own: Cluster, helms: Helm, space: str) -> None:
-    agent = '{"late": {"entrypoint": "rowlock.hello:hello", "entrypont": "x"}}'
-    values = ("--set", "database.existingSecret.name=db", "--set-json", f"agents={agent}")
-    ended = helms("install", "late", CHART, "-n", space, *values)
-    if ended.returncode == 0:
-        done(helms("uninstall", "late", "-n", space))
-    assert ended.returncode != 0
-    assert "entrypont" in ended.stderr
-
-
 PROGRAM = CHART / "files" / "carry_one_run.py"
 
 
-def carry(own: Cluster, space: str, folder: Path, seconds: str) -> subprocess.Popen[str]:
+def carry(
+    own: Cluster, space: str, folder: Path, *, agent: str, seconds: str
+) -> subprocess.Popen[str]:
     """Start the program of `helm test` as its Pod would, with the rights of its account."""
     account = folder / "account"
     account.mkdir()
-    token = own.kubectl("-n", space, "create", "token", "rowlock-test").strip()
+    token = kubectl(own, "-n", space, "create", "token", agent).strip()
     (account / "token").write_text(token)
-    config = json.loads(own.kubectl("config", "view", "--raw", "--flatten", "-o", "json"))
+    config = json.loads(kubectl(own, "config", "view", "--raw", "--flatten", "-o", "json"))
     there = config["clusters"][0]["cluster"]
     (account / "ca.crt").write_bytes(base64.b64decode(there["certificate-authority-data"]))
     variables = {
         "ACCOUNT": str(account),
         "SERVER": there["server"],
         "NAMESPACE": space,
-        "AGENT": "rowlock-test",
+        "AGENT": agent,
         "TIMEOUT_SECONDS": seconds,
     }
     return subprocess.Popen(
@@ -248,23 +251,22 @@ def test_the_test_program_tells_how_its_run_ended(
     code: int,
     says: str,
 ) -> None:
-    rendered = objects(
-        done(helms("template", "rowlock", CHART, "-n", space, "--set", "database.dev.enabled=true"))
-    )
+    agent = f"try-{phase}-test".lower()
+    values = ("-n", space, "--set", "database.dev.enabled=true")
+    release = agent.removesuffix("-test")
+    rendered = objects(done(helms("template", release, CHART, *values)))
     kinds = {"ServiceAccount", "Role", "RoleBinding", "WorkerPool", "Agent"}
-    hooks = [
-        o for o in rendered if o["metadata"]["name"] == "rowlock-test" and o["kind"] in kinds
-    ]
+    hooks = [o for o in rendered if o["metadata"]["name"] == agent and o["kind"] in kinds]
     assert {o["kind"] for o in hooks} == kinds
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": hooks})
-    own.kubectl("apply", "--server-side", "-f", "-", input=text)
-    program = carry(own, space, tmp_path, "60" if phase else "1")
+    kubectl(own, "apply", "--server-side", "-f", "-", input=text)
+    program = carry(own, space, tmp_path, agent=agent, seconds="60" if phase else "1")
     if phase:
         items = eventually(lambda: get(own, "agentruns")["items"], "AgentRun")
         name = items[0]["metadata"]["name"]
         patch = json.dumps({"status": {"phase": phase}})
-        own.kubectl(
-            "-n", space, "patch", "agentrun", name, "--subresource=status", "--type=merge",
+        kubectl(
+            own, "-n", space, "patch", "agentrun", name, "--subresource=status", "--type=merge",
             "-p", patch,
         )  # fmt: skip
     output, _ = program.communicate(timeout=90)

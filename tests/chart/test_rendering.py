@@ -25,14 +25,18 @@ MATRIX = {
     "namespaces": ["--set", f"{DATABASE},rbac.namespaces={{team-a,team-b}}"],
     "no cluster rights": [
         "--set",
-        f"{DATABASE},rbac.namespaces={{team-a}},rbac.readCluster=false,rbac.userRoles=false,"
-        "operator.settings.clusterId=here",
+        (
+            f"{DATABASE},rbac.namespaces={{team-a}},rbac.readCluster=false,rbac.userRoles=false,"
+            "operator.settings.clusterId=here"
+        ),
     ],
     "no election": ["--set", f"{DATABASE},operator.election=false"],
     "bare": [
         "--set",
-        f"{DATABASE},rbac.create=false,serviceAccount.create=false,serviceAccount.name=mine,"
-        "networkPolicy.enabled=false,test.enabled=false,database.migrations.enabled=false",
+        (
+            f"{DATABASE},rbac.create=false,serviceAccount.create=false,serviceAccount.name=mine,"
+            "networkPolicy.enabled=false,test.enabled=false,database.migrations.enabled=false"
+        ),
     ],
 }
 every_profile = pytest.mark.parametrize("values", MATRIX.values(), ids=list(MATRIX))

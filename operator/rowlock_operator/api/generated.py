@@ -60,7 +60,9 @@ def crd_files(folder: Path) -> Folder:
 
 def chart_files(folder: Path) -> Folder:
     """Return the same definitions as templates of a chart that leaves them behind on uninstall."""
-    return Folder(folder, {name: _kept(text) for name, text in crd_files(folder).texts.items()}, HEADER)
+    return Folder(
+        folder, {name: _kept(text) for name, text in crd_files(folder).texts.items()}, HEADER
+    )
 
 
 def _kept(text: str) -> str:
