@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from rowlock_operator.kube.credentials import Access
+from rowlock_operator.kube.errors import Invalid
 from rowlock_operator.kube.resources import AGENT_RUNS
 from tests.faults import FaultyApi
 from tests.operators import LocalOperator, Stage, access, eventually, stage_fixture  # noqa: F401
@@ -150,10 +151,19 @@ async def _meddler(stage: Stage, name: str) -> AsyncIterator[list[str]]:
 
     async def meddle() -> None:
         while True:
-            status = {**await stage.status(name), "reason": "Meddled"}
-            patch = [{"op": "add", "path": "/status", "value": status}]
-            await stage.client.json_patch(path, patch, manager="meddler")
-            written.append(status["phase"])
+            seen = await stage.client.get(AGENT_RUNS.path(stage.namespace, name))
+            patch = [
+                # Undoing what the operator wrote since is another fault, which the sweep repairs.
+                {
+                    "op": "test",
+                    "path": "/metadata/resourceVersion",
+                    "value": seen["metadata"]["resourceVersion"],
+                },
+                {"op": "add", "path": "/status/reason", "value": "Meddled"},
+            ]
+            with suppress(Invalid):
+                await stage.client.json_patch(path, patch, manager="meddler")
+                written.append(seen["status"]["phase"])
 
     meddling = asyncio.create_task(meddle())
     try:
