@@ -1,17 +1,24 @@
 """Load shapes for the scaling simulator: when runs come, and how long they work and wait.
 
-All are generated, each from a seed of its own: none was recorded from a real installation.
+Most are generated, each from a seed of its own. Two are recorded: `traces/README.md` says where.
 """
 
 from __future__ import annotations
 
+import csv
 import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 _HOUR: Final = 3600
+_TRACES: Final = Path(__file__).parent / "traces"
+#: A recorded request stands for a run with this many turns of its size,
+_TURNS: Final = 10
+#: each streamed at this many tokens a second, as in `python -m bench streams`.
+_TOKENS_A_SECOND: Final = 70
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +97,23 @@ def shapes() -> list[Shape]:
             _poisson(2 * _HOUR, lambda _: 1.0),
             ceiling=40,
         ),
+        Shape("code", "an hour of a real code assistant", _HOUR, _recorded("code")),
+        Shape("conversation", "an hour of a real chat service", _HOUR, _recorded("conversation")),
     ]
+
+
+def _recorded(service: str) -> tuple[Job, ...]:
+    """Return a run for each request that somebody recorded."""
+    with (_TRACES / f"azure-llm-2023-{service}.csv").open(newline="") as file:
+        return tuple(
+            Job(int(row["second"]), (_work(int(row["generated_tokens"])),))
+            for row in csv.DictReader(file)
+        )
+
+
+def _work(tokens: int) -> int:
+    """Return the seconds that a run works whose turns generate so many tokens each."""
+    return max(1, round(_TURNS * tokens / _TOKENS_A_SECOND))
 
 
 def _flat(_: int) -> float:

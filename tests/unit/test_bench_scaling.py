@@ -74,3 +74,10 @@ def test_every_shape_has_runs_and_a_name_of_its_own() -> None:
     assert len({shape.name for shape in found}) == len(found)
     assert all(shape.jobs for shape in found)
     assert all(job.at < shape.seconds for shape in found for job in shape.jobs)
+
+
+@pytest.mark.parametrize(("name", "runs"), [("code", 8819), ("conversation", 19366)])
+def test_a_recorded_load_is_there_as_a_whole_and_in_order(name: str, runs: int) -> None:
+    [shape] = [shape for shape in shapes() if shape.name == name]
+    assert len(shape.jobs) == runs
+    assert [job.at for job in shape.jobs] == sorted(job.at for job in shape.jobs)
