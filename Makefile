@@ -12,6 +12,9 @@ READY := $(VENV)/.ready-$(shell cat requirements.lock pyproject.toml | sha256sum
 TEST_HELPERS := $(wildcard tests/*.py tests/soak/*.py tests/integration/*/server.py tests/integration/*/world.py)
 COMPILE = $(BIN)/pip-compile pyproject.toml --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
   --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+# Tests run side by side, each process with servers of its own: TEST_WORKERS=0 for one, to debug or to use -s.
+TEST_WORKERS ?= 2
+SIDE_BY_SIDE = -n $(TEST_WORKERS) --dist loadfile
 export PYTHONPATH := worker-image:operator:.
 
 ##@ Start here
@@ -26,7 +29,7 @@ demo: setup ## Apply three AgentRuns, kill a worker, watch the takeover (KEEP=1 
 
 .PHONY: test
 test: setup binaries ## Run every test: unit, integration, acceptance, chaos, migration (ARGS="-k takeover" selects)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 ##@ Daily work
 
@@ -43,19 +46,19 @@ $(READY): requirements.lock pyproject.toml
 
 .PHONY: test-unit
 test-unit: setup ## Run the tests that need no server
-	$(BIN)/python -m pytest tests/unit $(ARGS)
+	$(BIN)/python -m pytest tests/unit $(SIDE_BY_SIDE) $(ARGS)
 
 .PHONY: test-cluster
 test-cluster: setup binaries ## Run the tests that need a Kubernetes API server (started by themselves)
-	$(BIN)/python -m pytest -m cluster $(ARGS)
+	$(BIN)/python -m pytest -m cluster $(SIDE_BY_SIDE) $(ARGS)
 
 .PHONY: chart-test
 chart-test: setup binaries ## Render the Helm charts over many values; install, upgrade and uninstall them on a real API server
-	$(BIN)/python -m pytest tests/chart $(ARGS)
+	$(BIN)/python -m pytest tests/chart $(SIDE_BY_SIDE) $(ARGS)
 
 .PHONY: chaos
 chaos: setup binaries ## Run the tests that kill, stop and restart real processes
-	$(BIN)/python -m pytest tests/chaos $(ARGS)
+	$(BIN)/python -m pytest tests/chaos $(SIDE_BY_SIDE) $(ARGS)
 
 .PHONY: soak
 soak: setup ## Kill workers and PostgreSQL at random under load, then count (MINUTES=10 SEED=random)
