@@ -14,6 +14,7 @@ COMPILE = $(BIN)/pip-compile pyproject.toml --quiet --generate-hashes --allow-un
   --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 # Tests run side by side, each process with servers of its own: TEST_WORKERS=0 for one, to debug or to use -s.
 TEST_WORKERS ?= 2
+POSTGRES ?= /usr/lib/postgresql/15/bin
 SIDE_BY_SIDE = -n $(TEST_WORKERS) --dist loadfile
 export PYTHONPATH := worker-image:operator:.
 
@@ -51,6 +52,12 @@ test-unit: setup ## Run the tests that need no server
 .PHONY: test-cluster
 test-cluster: setup binaries ## Run the tests that need a Kubernetes API server (started by themselves)
 	$(BIN)/python -m pytest -m cluster $(SIDE_BY_SIDE) $(ARGS)
+
+.PHONY: test-database
+test-database: setup ## Run the tests of schema and store on another PostgreSQL (POSTGRES=/usr/lib/postgresql/15/bin)
+	@test -x "$(POSTGRES)/initdb" || { echo "test-database: no initdb in POSTGRES=$(POSTGRES): name the folder of a PostgreSQL's programs" >&2; exit 2; }
+	@"$(POSTGRES)/postgres" --version
+	TEST_POSTGRES=$(POSTGRES) $(BIN)/python -m pytest tests/integration/store tests/migration $(SIDE_BY_SIDE) $(ARGS)
 
 .PHONY: chart-test
 chart-test: setup binaries ## Render the Helm charts over many values; install, upgrade and uninstall them on a real API server

@@ -1,7 +1,8 @@
 """What all tests share: a PostgreSQL and an API server a session, a migrated database a test.
 
 `ROWLOCK_DATABASE_URL` makes the session use that server instead of an embedded one;
-its role must be allowed to create databases.
+its role must be allowed to create databases. `TEST_POSTGRES` names a folder with the programs
+of another version, to be started instead.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def postgres_url() -> Iterator[str]:
     if given:
         yield given
         return
-    with EmbeddedPostgres(parent=_in_memory()) as server:
+    programs = Path(other) if (other := os.environ.get("TEST_POSTGRES")) else None
+    with EmbeddedPostgres(parent=_in_memory(), programs=programs) as server:
         yield server.url()
 
 

@@ -45,6 +45,8 @@ class EmbeddedPostgres:
         Folder of a server that was removed with `keep_as`: this one begins as its copy.
     parent
         Folder in which its temporary folder is made; None is the system's place for those.
+    programs
+        Folder with `postgres` and `initdb` of another installation; None is the package's.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class EmbeddedPostgres:
         small: bool = False,
         template: Path | None = None,
         parent: Path | None = None,
+        programs: Path | None = None,
     ) -> None:
         self._settings = {"max_connections": "200", **(settings or {})}
         self._root = Path(tempfile.mkdtemp(prefix="rowlock-postgres-", dir=parent))
@@ -63,7 +66,7 @@ class EmbeddedPostgres:
         self._password = secrets.token_urlsafe(18)
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._bin = _binaries(self._root)
+        self._bin = programs or _binaries(self._root)
 
     @property
     def pid(self) -> int:
