@@ -394,6 +394,11 @@ KUBERNETES_EVENTS: dict[str, KubernetesEvent] = {
     "BatchRefused": KubernetesEvent(
         "Warning", "Accept", "The batch can never be carried out; nothing of it was started."
     ),
+    "ItemRefused": KubernetesEvent(
+        "Warning",
+        "Create",
+        "The API server refuses the AgentRun of an item of the batch; the note says why.",
+    ),
     "BatchStopped": KubernetesEvent(
         "Warning", "Stop", "The batch starts nothing more because too many items failed."
     ),

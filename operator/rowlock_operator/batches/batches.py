@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -33,8 +32,9 @@ from rowlock_operator.batches.status import (
 from rowlock_operator.intake.seen import Seen
 from rowlock_operator.kube.client import KubeClient
 from rowlock_operator.kube.conditions import holds
-from rowlock_operator.kube.errors import Conflict, KubeError, NotFound
+from rowlock_operator.kube.errors import Conflict, KubeError, NotFound, Unreachable
 from rowlock_operator.kube.ownstatus import write_status
+from rowlock_operator.kube.putoff import PutOff
 from rowlock_operator.kube.resources import AGENT_RUN_BATCHES
 from rowlock_operator.kube.text import cut
 from rowlock_operator.mirror.announcements import Announcement
@@ -47,6 +47,9 @@ _NEVER = "cancelled before it was taken in"
 #: A batch that waits for something is looked at again after so long, whatever the watch says.
 _AGAIN_SECONDS = 3.0
 _NOTE_BYTES = 1000
+#: Seconds between two Events that name refused items of one batch, and the key of making any.
+_TELL_SECONDS = 300.0
+_MAKING = "AgentRuns"
 #: Moving many batches on must not keep statuses waiting.
 _ADVANCE_SECONDS = 1.0
 
@@ -99,9 +102,13 @@ class Batches:
         self._settings = settings
         self._metrics = metrics
         self._clock = clock or SystemClock()
-        self._materializer = Materializer(client, connection, cluster=settings.cluster)
+        self._materializer = Materializer(
+            client, connection, cluster=settings.cluster, clock=self._clock
+        )
         self._known: dict[str, KnownBatch] = {}
         self._making: set[BatchId] = set()
+        self._put_off = PutOff(clock=self._clock)
+        self._told = PutOff(first=_TELL_SECONDS, most=_TELL_SECONDS, clock=self._clock)
         self.departed = Departed(client, connection)
 
     def take(self, seen: Seen) -> None:
@@ -124,12 +131,15 @@ class Batches:
 
     async def run_once(self) -> BatchesReport:
         """Do all that is to do now; a batch that fails does not hold up the others."""
-        failed = await self._settle_all()
-        for gone in await self.departed.confirm(self._settings.cluster):
-            self._known.pop(gone, None)
+        # First, and by itself: items need no API server.
         fed = await batch_rounds.advance(
             self._connection, cluster=self._settings.cluster, within=_ADVANCE_SECONDS
         )
+        failed = await self._settle_all()
+        for gone in await self.departed.confirm(self._settings.cluster):
+            self._known.pop(gone, None)
+            self._put_off.forget(gone)
+            self._told.forget(gone)
         made = await self._make()
         written = await self._show_all()
         await self._expire()
@@ -239,10 +249,26 @@ class Batches:
         if not self._making:
             return 0
         templates = {uid: batch.template for uid, batch in self._known.items()}
-        report = await self._materializer.run_once(self._making, templates)
-        ended = {it.number for it in self._known.values() if it.done}
-        self._making -= report.idle & ended
+        if not self._put_off.due(_MAKING):
+            return 0
+        try:
+            report = await self._materializer.run_once(self._making, templates)
+        except KubeError as error:
+            self._put_off.failed(_MAKING)
+            log.warning("AgentRuns of items must wait", error=str(error))
+            return 0
+        self._put_off.forget(_MAKING)
+        self._making -= report.over
+        self._tell_refusals(report.refusals)
         return report.made
+
+    def _tell_refusals(self, refusals: Mapping[BatchId, str]) -> None:
+        """Announce what was refused, of each batch now and then."""
+        for batch in self._known.values():
+            refusal = None if batch.number is None else refusals.get(batch.number)
+            if refusal and self._told.due(batch.key.uid):
+                self._told.failed(batch.key.uid)
+                self._announce(batch, "ItemRefused", refusal)
 
     async def _show_all(self) -> int:
         now = self._clock.monotonic()
@@ -256,12 +282,20 @@ class Batches:
         if not due:
             return 0
         rows = await store.statuses(self._connection, list(due), failures=MOST_FAILED)
-        return sum([await self._show(due[row.batch_id], row) for row in rows])
+        shown = 0
+        try:
+            for row in rows:
+                shown += await self._show(due[row.batch_id], row)
+        except Unreachable as error:
+            log.warning("Batches cannot be shown", error=str(error))
+        return shown
 
     async def _show(self, batch: KnownBatch, row: BatchStatus) -> bool:
         status = batch_status(row, **self._now(batch))
         try:
             written = await self._write(batch, status)
+        except Unreachable:
+            raise
         except KubeError as error:
             log.warning("A batch cannot be shown", batch=str(batch.key), error=str(error))
             return False
@@ -305,9 +339,23 @@ class Batches:
     async def _expire(self) -> None:
         now = datetime.now(UTC)
         for batch in [it for it in self._known.values() if it.expired(now)]:
+            uid = batch.key.uid
+            if not self._put_off.due(uid):
+                continue
             path = AGENT_RUN_BATCHES.path(batch.key.namespace, batch.key.name)
-            with contextlib.suppress(NotFound, Conflict):
-                await self._client.delete(path, uid=batch.key.uid)
+            try:
+                await self._client.delete(path, uid=uid)
+            except (NotFound, Conflict):
+                pass  # gone, or another object has its name by now
+            except KubeError as error:
+                seconds = self._put_off.failed(uid)
+                log.warning(
+                    "A batch cannot be deleted",
+                    batch=str(batch.key),
+                    error=str(error),
+                    again_in=seconds,
+                )
+                continue
             self.departed.suspect(batch.key)
 
     def _now(self, batch: KnownBatch) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from rowlock.store.batches import BatchId, KnownBatch
 from rowlock.store.connection import Connection
 from rowlock_operator.intake.repairs import too_many
 from rowlock_operator.kube.client import METADATA_ONLY, KubeClient
-from rowlock_operator.kube.errors import NotFound
+from rowlock_operator.kube.errors import KubeError, NotFound
+from rowlock_operator.kube.putoff import PutOff
 from rowlock_operator.kube.resources import AGENT_RUN_BATCHES, ObjectKey
 
 log = structlog.get_logger(__name__)
@@ -29,6 +30,7 @@ class Departed:
         self._percent = percent
         self._suspects: dict[str, ObjectKey] = {}
         self._purging: set[BatchId] = set()
+        self._put_off = PutOff()
 
     def suspect(self, key: ObjectKey) -> None:
         """Have an object looked at soon."""
@@ -49,11 +51,18 @@ class Departed:
     async def confirm(self, cluster: str) -> list[str]:
         """Stop the batches whose objects are gone; return the uids of these objects."""
         gone = []
-        for uid, key in list(self._suspects.items()):
-            if await self._is_gone(key):
+        for uid, key in [it for it in self._suspects.items() if self._put_off.due(it[0])]:
+            try:
+                is_gone = await self._is_gone(key)
+            except KubeError as error:
+                self._put_off.failed(uid)
+                log.warning("A batch cannot be looked at", batch=str(key), error=str(error))
+                continue
+            if is_gone:
                 await self._let_go(cluster, key)
                 gone.append(uid)
             del self._suspects[uid]
+            self._put_off.forget(uid)
         return gone
 
     async def purge(self) -> None:

@@ -3,25 +3,29 @@
 First a name is reserved in the database, then the object is created, then its uid is written.
 A crash in between leaves a name: the next round creates the object, or finds it there.
 Whoever sees the object before its uid is written, intake above all, finds the name and leaves it.
+An object that is refused is tried again later and later; one that breaks its schema never is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import structlog
 
 from rowlock.batches.lines import MAX_TEXT_BYTES
+from rowlock.clock import Clock
+from rowlock.states import FailureReason
 from rowlock.store import batch_objects, bodies, changes
 from rowlock.store.batch_objects import Made, Unmade, Wanted
 from rowlock.store.batches import BatchId
 from rowlock.store.connection import Connection
 from rowlock_operator.api import names
 from rowlock_operator.kube.client import KubeClient
-from rowlock_operator.kube.errors import Conflict, Denied, NotFound, Rejected
+from rowlock_operator.kube.errors import Conflict, Denied, Invalid, NotFound, Rejected
+from rowlock_operator.kube.putoff import PutOff
 from rowlock_operator.kube.resources import AGENT_RUN_BATCHES, AGENT_RUNS
 
 log = structlog.get_logger(__name__)
@@ -38,21 +42,51 @@ class MaterializeReport:
 
     Parameters
     ----------
-    idle
-        Batches with nothing to make now.
+    over
+        Batches with nothing to make ever again.
+    refusals
+        What the API server said of one object of each batch that had any refused.
     """
 
     made: int = 0
-    idle: frozenset[BatchId] = frozenset()
+    over: frozenset[BatchId] = frozenset()
+    refusals: Mapping[BatchId, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What became of some items of one batch.
+
+    Parameters
+    ----------
+    lost
+        Names of which no object is made any more: the batch has stopped.
+    invalid
+        Names of which no object can ever be made.
+    """
+
+    made: list[Made] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    invalid: list[str] = field(default_factory=list)
+    refusal: str | None = None
 
 
 class Materializer:
     """Makes the AgentRuns of batches."""
 
-    def __init__(self, client: KubeClient, connection: Connection, *, cluster: str) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        connection: Connection,
+        *,
+        cluster: str,
+        clock: Clock | None = None,
+    ) -> None:
         self._client = client
         self._connection = connection
         self._cluster = cluster
+        self._clock = clock
+        self._refused: dict[BatchId, PutOff] = {}
 
     async def run_once(
         self, ids: Collection[BatchId], templates: Mapping[str, Mapping[str, Any]]
@@ -69,37 +103,76 @@ class Materializer:
         KubeError
             The API server is away.
         """
-        idle, made = set(ids), 0
+        over, made, refusals = set(ids), 0, {}
+        self._refused = {number: it for number, it in self._refused.items() if number in over}
         for batch in await batch_objects.wanted(self._connection, ids, at_once=_AT_ONCE):
+            over.discard(batch.batch_id)
             if batch.uid not in templates:
                 continue
             named = await batch_objects.name_items(self._connection, batch)
-            unmade = await batch_objects.unmade(self._connection, batch.batch_id, limit=_AT_ONCE)
-            if named or unmade:
-                idle.discard(batch.batch_id)
-            made += await self._make(batch, templates[batch.uid], unmade)
-        return MaterializeReport(made, frozenset(idle))
+            if batch.finished and not named and not batch.unmade:
+                over.add(batch.batch_id)
+            if not named and not batch.unmade:
+                continue
+            outcome = await self._make(batch, templates[batch.uid])
+            made += len(outcome.made)
+            if outcome.refusal:
+                refusals[batch.batch_id] = outcome.refusal
+        return MaterializeReport(made, frozenset(over), refusals)
 
-    async def _make(
-        self, batch: Wanted, template: Mapping[str, Any], unmade: Collection[Unmade]
-    ) -> int:
-        made = []
-        for item in unmade:
-            try:
-                made.append(await self._create(batch, template, item))
-            except (Conflict, Denied, NotFound, Rejected) as error:
-                # It is tried again; whatever is wrong with one namespace holds up no other.
-                log.error(
-                    "The AgentRun of an item was refused",
-                    batch=f"{batch.namespace}/{batch.name}",
-                    item=item.item,
-                    error=str(error),
-                )
-        ours = await batch_objects.link(self._connection, made, cluster=self._cluster)
+    async def _make(self, batch: Wanted, template: Mapping[str, Any]) -> _Outcome:
+        rests = self._refused.setdefault(batch.batch_id, PutOff(clock=self._clock))
+        resting = rests.resting()
+        unmade = await batch_objects.unmade(
+            self._connection, batch.batch_id, limit=_AT_ONCE, but=resting
+        )
+        outcome = _Outcome()
+        try:
+            for item in unmade:
+                await self._try(batch, template, item, outcome)
+        finally:
+            # What was done before the API server went away is done.
+            await self._note(batch, outcome)
+        return outcome
+
+    async def _try(
+        self, batch: Wanted, template: Mapping[str, Any], item: Unmade, outcome: _Outcome
+    ) -> None:
+        rests = self._refused[batch.batch_id]
+        try:
+            if batch.stopped and batch.all:
+                outcome.made.append(await self._find(batch, item))
+            else:
+                outcome.made.append(await self._create(batch, template, item))
+            rests.forget(item.name)
+        except (Conflict, Denied, NotFound, Rejected) as error:
+            if isinstance(error, NotFound) and batch.stopped and batch.all:
+                outcome.lost.append(item.name)
+                return
+            # Whatever is wrong with one object holds up no other.
+            outcome.refusal = f"item {item.item}: {error}"
+            if isinstance(error, Invalid):
+                outcome.invalid.append(item.name)
+                rests.forget(item.name)
+                return
+            seconds = rests.failed(item.name)
+            log.warning(
+                "The AgentRun of an item was refused",
+                batch=f"{batch.namespace}/{batch.name}",
+                item=item.item,
+                error=str(error),
+                again_in=seconds,
+            )
+
+    async def _note(self, batch: Wanted, outcome: _Outcome) -> None:
+        """Write to the database what became of items."""
+        conn, number = self._connection, batch.batch_id
+        await batch_objects.refuse(conn, number, outcome.lost, reason=None)
+        await batch_objects.refuse(conn, number, outcome.invalid, reason=FailureReason.INVALID_SPEC)
+        ours = await batch_objects.link(conn, outcome.made, cluster=self._cluster)
         linked = [run for run in ours.values() if run is not None]
         if linked:
-            await changes.recreate_changes(self._connection, linked)
-        return len(made)
+            await changes.recreate_changes(conn, linked)
 
     async def _create(self, batch: Wanted, template: Mapping[str, Any], item: Unmade) -> Made:
         path = AGENT_RUNS.path(batch.namespace)
@@ -107,9 +180,17 @@ class Materializer:
             found = await self._client.create(path, agent_run(batch, template, item))
         except Conflict:
             # Made before a crash: nobody else has a name like this.
-            found = await self._client.get(AGENT_RUNS.path(batch.namespace, item.name))
-        metadata = found["metadata"]
-        return Made(batch.namespace, item.name, metadata["uid"], metadata.get("generation", 1))
+            return await self._find(batch, item)
+        return _made(batch, item, found)
+
+    async def _find(self, batch: Wanted, item: Unmade) -> Made:
+        path = AGENT_RUNS.path(batch.namespace, item.name)
+        return _made(batch, item, await self._client.get(path))
+
+
+def _made(batch: Wanted, item: Unmade, found: Mapping[str, Any]) -> Made:
+    metadata = found["metadata"]
+    return Made(batch.namespace, item.name, metadata["uid"], metadata.get("generation", 1))
 
 
 def agent_run(batch: Wanted, template: Mapping[str, Any], item: Unmade) -> dict[str, Any]:

@@ -57,6 +57,7 @@ EVENTS_ELSEWHERE = {
     **dict.fromkeys(
         ("BatchStopped", "BatchFailed", "BatchCancelled"), "tests/unit/test_batch_decisions.py"
     ),
+    "ItemRefused": "tests/acceptance/test_batch_refusals.py",
     **dict.fromkeys(
         ("PoolScaled", "PoolScalingHeld", "PoolAtMaximum", "PoolUnhealthy"),
         "tests/integration/operator/test_autoscaling.py",

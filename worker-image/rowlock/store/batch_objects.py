@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rowlock.states import Materialize
+from rowlock.states import FailureReason, Materialize
 from rowlock.store.batch_rounds import WINDOW
 from rowlock.store.batches import MOST_OBJECTS, BatchId
 from rowlock.store.connection import Connection
@@ -29,6 +29,12 @@ class Wanted:
     ----------
     count
         Further items to be given a name now.
+    stopped
+        Nothing is started any more.
+    finished
+        All of its items have ended.
+    unmade
+        Some items have a name and no AgentRun yet.
     """
 
     batch_id: BatchId
@@ -37,6 +43,9 @@ class Wanted:
     uid: str
     all: bool
     count: int
+    stopped: bool = False
+    finished: bool = False
+    unmade: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +81,10 @@ def may_be_ours(name: str) -> bool:
 
 
 async def wanted(conn: Connection, ids: Collection[BatchId], *, at_once: int) -> list[Wanted]:
-    """Return which of these batches have AgentRuns to make, and how many to name now."""
+    """Return which of these batches may have AgentRuns to make, and how many to name now.
+
+    Left out are those that never will again: their object is gone, or they show no items.
+    """
     rows = await conn.fetch("objects_wanted", list(ids))
     return [
         Wanted(
@@ -82,16 +94,21 @@ async def wanted(conn: Connection, ids: Collection[BatchId], *, at_once: int) ->
             row["uid"],
             row["materialize"] == Materialize.ALL,
             _count(dict(row), at_once),
+            row["stopped"],
+            row["finished"],
+            row["unmade"],
         )
         for row in rows
     ]
 
 
 def _count(row: Mapping[str, Any], at_once: int) -> int:
+    if not row["sealed"]:
+        return 0
     count: int = min(at_once, MOST_OBJECTS - row["objects"])
     if row["materialize"] == Materialize.ALL:
         room = WINDOW if row["parallelism"] is None else row["parallelism"]
-        count = 0 if row["halted"] else min(count, room - row["taken"])
+        count = 0 if row["stopped"] or row["suspended"] else min(count, room - row["taken"])
     return max(0, count)
 
 
@@ -107,9 +124,26 @@ async def name_items(conn: Connection, batch: Wanted) -> int:
     return len(rows)
 
 
-async def unmade(conn: Connection, batch: BatchId, *, limit: int) -> list[Unmade]:
-    """Return items whose AgentRun has a name and may not exist yet."""
-    return [Unmade(*row) for row in await conn.fetch("unmade_objects", batch, limit)]
+async def unmade(
+    conn: Connection, batch: BatchId, *, limit: int, but: Collection[str] = ()
+) -> list[Unmade]:
+    """Return items whose AgentRun has a name, none of `but`, and may not exist yet."""
+    return [Unmade(*row) for row in await conn.fetch("unmade_objects", batch, limit, list(but))]
+
+
+async def refuse(
+    conn: Connection, batch: BatchId, names: Collection[str], *, reason: FailureReason | None
+) -> None:
+    """Make no AgentRuns of these names any more.
+
+    Parameters
+    ----------
+    reason
+        Why those of their items fail that have no run; None: they count as never started.
+    """
+    if names:
+        why = None if reason is None else reason.value
+        await conn.execute("refuse_objects", batch, list(names), reason is not None, why)
 
 
 async def link(

@@ -67,6 +67,8 @@ CREATE TABLE rowlock.batch_item (
   -- The AgentRun that shows it: its name is written here before it is created, its uid after.
   object_name text COLLATE "C",
   object_uid  text,
+  -- None is made any more: it was refused for good, or its batch stopped before.
+  object_refused boolean NOT NULL DEFAULT false,
   input       bytea NOT NULL,
   PRIMARY KEY (batch_id, item)
 );

@@ -74,7 +74,7 @@ SELECT b.*, r.status AS reader_status, coalesce(r.message, r.reason) AS reader_r
        -- Of so many items at most that a whole look does no harm.
        b.materialize = 2 AND EXISTS (
          SELECT FROM rowlock.batch_item i
-         WHERE i.batch_id = b.batch_id AND i.run_id IS NULL AND i.object_name IS NOT NULL) AS named
+         WHERE i.batch_id = b.batch_id AND i.run_id IS NULL AND i.object_name IS NOT NULL AND NOT i.object_refused) AS named
 FROM rowlock.batch b
 LEFT JOIN LATERAL (
   SELECT x.status, x.reason, x.message FROM rowlock.run_final x
@@ -110,7 +110,7 @@ FROM ended e;
 -- name: next_items
 -- Read the first $2 items of batch $1 without a run, after place $4; $3: only those whose AgentRun exists.
 SELECT i.item, i.place, i.input, i.object_name, i.object_uid FROM rowlock.batch_item i
-WHERE i.batch_id = $1::bigint AND i.run_id IS NULL AND i.place > $4::int
+WHERE i.batch_id = $1::bigint AND i.run_id IS NULL AND i.status IS NULL AND i.place > $4::int
   AND (NOT $3::boolean OR i.object_uid IS NOT NULL)
 ORDER BY i.place LIMIT $2::int;
 
@@ -203,9 +203,28 @@ WITH named AS (
 UPDATE rowlock.batch b SET objects = b.objects + (SELECT count(*) FROM named) WHERE b.batch_id = $1::bigint;
 
 -- name: unmade_objects
--- Read up to $2 items of batch $1 whose AgentRun has a name and may not exist yet.
+-- Read up to $2 items of batch $1 whose AgentRun has a name, but none of $3, and may not exist yet.
 SELECT i.item, i.object_name, i.input FROM rowlock.batch_item i
-WHERE i.batch_id = $1::bigint AND i.object_name IS NOT NULL AND i.object_uid IS NULL LIMIT $2::int;
+WHERE i.batch_id = $1::bigint AND i.object_name IS NOT NULL AND i.object_uid IS NULL AND NOT i.object_refused
+  AND i.object_name <> ALL($3::text[])
+LIMIT $2::int;
+
+-- name: refuse_objects
+-- Make no AgentRuns named $2 for batch $1 any more; $3: those of them without a run fail, with reason $4.
+WITH b AS MATERIALIZED (
+  SELECT x.batch_id FROM rowlock.batch x WHERE x.batch_id = $1::bigint FOR UPDATE
+), refused AS (
+  UPDATE rowlock.batch_item i
+  SET object_refused = true,
+      status = CASE WHEN $3::boolean AND i.run_id IS NULL THEN 2 /* FAILED */ ELSE i.status END,
+      reason = CASE WHEN $3::boolean AND i.run_id IS NULL THEN $4::text ELSE i.reason END
+  FROM b
+  WHERE i.batch_id = b.batch_id AND i.object_name = ANY($2::text[]) AND i.object_uid IS NULL AND NOT i.object_refused
+  RETURNING ($3::boolean AND i.run_id IS NULL)::int AS failed
+)
+UPDATE rowlock.batch x SET fed = x.fed + r.failed, failed = x.failed + r.failed
+FROM (SELECT coalesce(sum(failed), 0)::int AS failed FROM refused) r
+WHERE x.batch_id = $1::bigint AND r.failed > 0;
 
 -- name: link_objects
 -- Link those of the AgentRuns ($2..$5 are columns) of cluster $1 whose names are reserved to their items.
@@ -232,11 +251,15 @@ SELECT m.uid, (SELECT l.run_id FROM linked l WHERE l.run_id = m.run_id) AS linke
 
 -- name: objects_wanted
 -- Read which of batches $1 may have AgentRuns to make, and how many of their items are open or wait with a name.
-SELECT b.batch_id, b.namespace, b.name, b.uid, b.materialize, b.objects, b.stopped IS NOT NULL OR b.suspended AS halted,
-       b.parallelism,
+SELECT b.batch_id, b.namespace, b.name, b.uid, b.materialize, b.objects, b.suspended, b.stopped IS NOT NULL AS stopped,
+       b.sealed, b.finished_at IS NOT NULL AS finished, b.parallelism,
+       EXISTS (SELECT FROM rowlock.batch_item i
+               WHERE i.batch_id = b.batch_id AND i.object_name IS NOT NULL AND i.object_uid IS NULL
+                 AND NOT i.object_refused) AS unmade,
        (SELECT count(*)::int FROM rowlock.batch_item i
         WHERE b.materialize = 2 AND i.batch_id = b.batch_id AND i.run_id IS NOT NULL AND i.status IS NULL)
        + (SELECT count(*)::int FROM rowlock.batch_item i
-          WHERE b.materialize = 2 AND i.batch_id = b.batch_id AND i.run_id IS NULL AND i.object_name IS NOT NULL) AS taken
+          WHERE b.materialize = 2 AND i.batch_id = b.batch_id AND i.run_id IS NULL AND i.object_name IS NOT NULL
+            AND NOT i.object_refused) AS taken
 FROM rowlock.batch b
-WHERE b.batch_id = ANY($1::bigint[]) AND b.materialize > 0 AND b.sealed AND NOT b.departed;
+WHERE b.batch_id = ANY($1::bigint[]) AND b.materialize > 0 AND NOT b.departed;
