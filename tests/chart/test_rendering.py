@@ -172,6 +172,15 @@ REFUSED = {
     "database.existingSecret.nme=x": "/database/existingSecret': additional properties 'nme'",
     "database.password=x": "/database': additional properties 'password'",
     "rbac.namespaces={Team_A}": "/rbac/namespaces/0'",
+    "workerPools.a.replica=2": "/workerPools/a': additional properties 'replica'",
+    "workerPools.a.slotsPerWorker=0": "/workerPools/a/slotsPerWorker'",
+    "workerPools.a.autoscaling.scaleUp.maxStep=5": "/workerPools/a/autoscaling/scaleUp'",
+    "workerPools.a.databaseSecretRef.nme=x": "/workerPools/a/databaseSecretRef'",
+    "workerPools.A_b.image=x": "invalid propertyName 'A_b'",
+    "agents.a.entrypoin=x:y": "/agents/a': additional properties 'entrypoin'",
+    "agents.a.intake=Open": "/agents/a': missing property 'entrypoint'",
+    "agents.a.runDefaults.maxAttempt=2": "/agents/a/runDefaults'",
+    "agents.a.tools[0].approvl=Always": "/agents/a/tools/0'",
     "databse.dev.enabled=true": "additional properties 'databse'",
 }
 

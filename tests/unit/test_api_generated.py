@@ -23,7 +23,7 @@ from rowlock.states import (
 )
 from rowlock_operator.api import vocabulary, words_page
 from rowlock_operator.api.crd import crd
-from rowlock_operator.api.generated import crd_files, drift, reference_files
+from rowlock_operator.api.generated import crd_files, drift, reference_files, values_files
 from rowlock_operator.api.kind_page import kind_page
 from rowlock_operator.api.kinds import KINDS
 from rowlock_operator.api.markdown import table
@@ -48,7 +48,11 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def test_checked_in_files_are_up_to_date() -> None:
     """`make crds` would change nothing."""
-    folders = [crd_files(ROOT / "crds"), reference_files(ROOT / "docs" / "reference")]
+    folders = [
+        crd_files(ROOT / "crds"),
+        reference_files(ROOT / "docs" / "reference"),
+        values_files(ROOT / "charts" / "rowlock"),
+    ]
 
     assert drift(folders) == ""
 

@@ -19,7 +19,7 @@ from rowlock_operator.kube.resources import ObjectKey
 from rowlock_operator.lifecycle.health import Health, Role
 from rowlock_operator.lifecycle.loops import Loop, LoopRunner, backoff
 from rowlock_operator.lifecycle.probes import Vitals, liveness, readiness
-from rowlock_operator.lifecycle.startup import StartFailed, patiently
+from rowlock_operator.lifecycle.startup import StartFailed, patiently, too_old
 from rowlock_operator.lifecycle.supervisor import PartEnded, Supervisor
 from rowlock_operator.mirror.announcements import Announcement
 from rowlock_operator.mirror.announcer import Announcer
@@ -369,3 +369,18 @@ def test_flags_win_and_namespaces_are_split(monkeypatch: pytest.MonkeyPatch) -> 
     assert settings.namespaces == ("a", "b")
     assert settings.http_port == 2
     assert "hidden" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("minor", "old"),
+    [("31", True), ("31+", True), ("32", False), ("32+", False), ("100", False), ("", False)],
+)
+def test_a_cluster_before_its_oldest_release_is_too_old(minor: str, old: bool) -> None:
+    assert too_old({"major": "1", "minor": minor}) is old
+
+
+def test_an_answer_without_a_release_is_no_reason_to_refuse() -> None:
+    assert not too_old("ok")
+    assert not too_old({})
+    assert too_old({"major": "0", "minor": "40"})
+    assert not too_old({"major": "2", "minor": "0"})

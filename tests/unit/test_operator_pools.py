@@ -333,6 +333,16 @@ def pod(*, waiting: str = "", unschedulable: bool = False) -> dict[str, Any]:
     return {"metadata": {"name": "p"}, "status": status}
 
 
+def test_the_last_line_of_a_worker_that_crashes_shows_on_its_pool() -> None:
+    refused = "rowlock: PostgreSQL at db:5432 refuses this login"
+    crashed = pod(waiting="CrashLoopBackOff")
+    [container] = crashed["status"]["containerStatuses"]
+    container["lastState"] = {"terminated": {"message": f"Waiting\n{refused}\n"}}
+    assert availability(standing(), [crashed]).message == f"p: why; it said: {refused}"
+    container["lastState"] = {"terminated": {"message": "x" * 9000}}
+    assert len(availability(standing(), [crashed]).message) < 600
+
+
 @pytest.mark.parametrize(
     ("item", "pods", "reason"),
     [

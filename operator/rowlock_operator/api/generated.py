@@ -11,6 +11,7 @@ from .crd import HEADER, crd_yaml
 from .kind_page import kind_page
 from .kinds import KINDS
 from .markdown import NOTE
+from .values_schema import with_specs
 from .words_page import words_page
 
 
@@ -63,6 +64,14 @@ def chart_files(folder: Path) -> Folder:
     return Folder(
         folder, {name: _kept(text) for name, text in crd_files(folder).texts.items()}, HEADER
     )
+
+
+def values_files(folder: Path) -> Folder:
+    """Return the schema of a chart's values, with the specs of our kinds filled in anew."""
+    path = folder / "values.schema.json"
+    # The rest of it is written by hand, so there is nothing to write where it is not.
+    texts = {path.name: with_specs(path.read_text("utf-8"))} if path.exists() else {}
+    return Folder(folder, texts, HEADER)
 
 
 def _kept(text: str) -> str:

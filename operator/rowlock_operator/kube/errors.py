@@ -5,6 +5,7 @@
     RowlockError
     ├── ConfigurationError
     │   ├── CredentialsError     the kubeconfig or service account cannot be used
+    │   ├── ClusterTooOld        the server is of an older release than we work with
     │   └── CRDsMissing          the server does not know our kinds
     └── KubeError
         ├── Unreachable          no answer, or a 5xx; retry
@@ -31,6 +32,10 @@ from rowlock.errors import ConfigurationError, RowlockError
 
 class CredentialsError(ConfigurationError):
     """The credentials for the Kubernetes API server cannot be used."""
+
+
+class ClusterTooOld(ConfigurationError):
+    """The Kubernetes API server is too old: Rowlock needs 1.32 or newer."""
 
 
 class CRDsMissing(ConfigurationError):

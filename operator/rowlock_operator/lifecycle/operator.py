@@ -109,6 +109,7 @@ class Operator:
         await self._lead(access, assembly, elector)
 
     async def _first_contact(self, client: KubeClient) -> str:
+        await startup.check_cluster(client)
         await startup.check_api(client, self._settings.namespaces)
         return await startup.cluster_id(client, self._settings.cluster_id)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -11,7 +12,7 @@ from rowlock.clock import Clock, SystemClock
 from rowlock.errors import ConfigurationError, RowlockError
 from rowlock.store.connection import COMMAND_SECONDS, Connection
 from rowlock_operator.kube.client import METADATA_LIST, METADATA_ONLY, KubeClient
-from rowlock_operator.kube.errors import CRDsMissing, Denied, NotFound
+from rowlock_operator.kube.errors import ClusterTooOld, CRDsMissing, Denied, NotFound
 from rowlock_operator.kube.resources import (
     AGENT_RUN_APPROVALS,
     AGENT_RUN_BATCHES,
@@ -24,6 +25,9 @@ from rowlock_operator.lifecycle.loops import backoff
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
+
+#: The first release whose API servers can select by fields of our kinds without being asked to.
+OLDEST_CLUSTER: Final = (1, 32)
 
 
 class StartFailed(RowlockError):
@@ -75,6 +79,36 @@ async def open_connection(dsn: str, name: str, *, patience: float = COMMAND_SECO
         Seconds after which a statement without an answer is given up.
     """
     return await Connection.open(dsn, name=f"operator {name}", command_timeout=patience)
+
+
+async def check_cluster(client: KubeClient) -> None:
+    """Check that the API server is new enough; one that hides its release is believed to be.
+
+    Raises
+    ------
+    ClusterTooOld
+        It is not.
+    """
+    try:
+        answer = await client.get("/version")
+    except (Denied, NotFound):
+        log.info("The API server does not tell its release")
+        return
+    if too_old(answer):
+        needed = ".".join(map(str, OLDEST_CLUSTER))
+        raise ClusterTooOld(
+            f"Kubernetes {answer['major']}.{answer['minor']} is too old:"
+            f" Rowlock needs {needed} or newer"
+        )
+
+
+def too_old(answer: Any) -> bool:
+    """Tell whether an answer of `/version` is of a release before `OLDEST_CLUSTER`."""
+    fields = answer if isinstance(answer, dict) else {}
+    # Vendors write a minor version as "31+".
+    parts = [re.match(r"\d+", str(fields.get(name, ""))) for name in ("major", "minor")]
+    numbers = tuple(int(part[0]) for part in parts if part)
+    return len(numbers) == len(parts) and numbers < OLDEST_CLUSTER
 
 
 async def check_api(client: KubeClient, namespaces: Sequence[str]) -> None:

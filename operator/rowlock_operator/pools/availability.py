@@ -19,6 +19,8 @@ _CONTAINER_TROUBLES = frozenset(
         "RunContainerError",
     }
 )
+#: Characters of what a container said last.
+_LONGEST = 500
 #: Reasons of Available=False that do not go away by waiting.
 TROUBLES = _CONTAINER_TROUBLES | {"ReplicaFailure", "Unschedulable"}
 
@@ -94,8 +96,16 @@ def _trouble(pod: Mapping[str, Any]) -> tuple[str, str] | None:
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in _CONTAINER_TROUBLES:
-            return str(waiting["reason"]), f"{name}: {waiting.get('message', '')}"
+            words = [str(waiting.get("message", "")), _last_words(container)]
+            return str(waiting["reason"]), f"{name}: {'; it said: '.join(filter(None, words))}"
     return None
+
+
+def _last_words(container: Mapping[str, Any]) -> str:
+    """Return the line with which a container ended; the kubelet keeps the end of its log."""
+    ended = (container.get("lastState") or {}).get("terminated") or {}
+    lines = str(ended.get("message") or "").strip().splitlines()
+    return lines[-1][:_LONGEST] if lines else ""
 
 
 def _condition(conditions: Sequence[Mapping[str, Any]], type_: str) -> Mapping[str, Any]:

@@ -191,6 +191,8 @@ def _worker(
         "name": CONTAINER,
         "image": spec.image,
         "command": ["rowlock", "worker"],
+        # The line with which a worker ends shows on its Pod, and on the pool.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "env": _environment(pool, spec, database, common),
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}],
         "livenessProbe": _probe(period=10, failures=6),
