@@ -196,7 +196,7 @@ async def test_an_older_backup_goes_on_with_the_runs_of_the_cluster(
     await store.close()
 
 
-async def sql_ends(sql: asyncpg.Connection, count: int, stage: Stage) -> None:  # type: ignore[type-arg]
+async def sql_ends(sql: asyncpg.Connection, count: int, stage: Stage) -> None:
     """Wait until so many runs have ended and none is live."""
 
     async def look() -> bool:
