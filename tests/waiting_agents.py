@@ -138,3 +138,17 @@ blocking_refunder = ChatAgent(
 )
 refunder = ChatAgent("refunder", ScriptedModel([_refund, _repeat]), "Refund.", [refund])
 twice = ChatAgent("twice", ScriptedModel([_refunds, _repeat]), "Refund.", [refund])
+
+
+@tool(side_effects="idempotent")
+async def pay(run: Run, folder: str, cents: int) -> str:
+    """Pay money; nobody is asked unless the Agent object says so."""
+    leave_effect(Path(folder), run.id, f"pay-{cents}", run.call_id, os.getpid())
+    return f"paid {cents}"
+
+
+def _pay(request: ModelRequest) -> list[Any]:
+    return [tool_call("pay", "c1", folder=str(_folder(request)), cents=100)]
+
+
+payer = ChatAgent("payer", ScriptedModel([_pay, _repeat]), "Pay.", [pay])

@@ -36,13 +36,16 @@ class Counter:
 
     async def open(self, *names: str, **approval: Any) -> None:
         """Create the pool, and Agents of `waiting_agents`."""
-        stage = self.stage
-        await stage.create(WORKER_POOLS, "default", spec=pool_spec())
+        await self.stage.create(WORKER_POOLS, "default", spec=pool_spec())
         for name in names:
-            spec = {"entrypoint": f"tests.waiting_agents:{name}"}
-            if approval:
-                spec["approval"] = approval
-            await stage.create(AGENTS, name.replace("_", "-"), spec=spec)
+            await self.open_agent(name, **approval)
+
+    async def open_agent(self, name: str, **approval: Any) -> None:
+        """Create an Agent of `waiting_agents`."""
+        spec: dict[str, Any] = {"entrypoint": f"tests.waiting_agents:{name}"}
+        if approval:
+            spec["approval"] = approval
+        await self.stage.create(AGENTS, name.replace("_", "-"), spec=spec)
 
     def worker(self) -> LocalWorker:
         """Start a worker."""
@@ -283,3 +286,37 @@ def _digest(asked: dict[str, Any]) -> Any:
 
 async def _is_zero(operator: LocalOperator, name: str) -> bool:
     return await operator.metric(name) == 0
+
+
+async def test_an_agent_object_makes_a_tool_ask_and_cannot_make_it_looser(counter: Counter) -> None:
+    stage = counter.stage
+    await stage.create(WORKER_POOLS, "default", spec=pool_spec())
+    for name, tool in (
+        ("strict", {"name": "pay", "approval": "Always"}),
+        ("loose", {"name": "pay", "sideEffects": "None"}),
+        ("typo", {"name": "pya", "approval": "Always"}),
+    ):
+        spec = {"entrypoint": "tests.waiting_agents:payer", "tools": [tool]}
+        await stage.create(AGENTS, name, spec=spec)
+    await counter.open_agent("payer")
+    await stage.operator()
+    counter.worker()
+    for agent in ("payer", "strict", "loose", "typo"):
+        await counter.run(agent, agent)
+
+    [asked] = await counter.asked("strict")
+    assert asked["spec"]["tool"] == "pay"
+    assert counter.effects("strict") == []
+    counter.decide(asked, "Approve")
+    await stage.shows("strict", phase="Succeeded")
+    await stage.shows("payer", phase="Succeeded")
+    assert counter.effects("strict") == counter.effects("payer") == ["pay-100"]
+    assert await counter.objects("payer") == []
+    for agent, said in (
+        ("loose", "spec.tools[pay].sideEffects: None is weaker than Idempotent"),
+        ("typo", "spec.tools[pya]: the code of agent 'payer' has no tool of that name"),
+    ):
+        failed = await stage.shows(agent, phase="Failed")
+        assert states(failed)["Succeeded"] == "False/InvalidSpec"
+        assert said in failed["failure"]["message"]
+        assert counter.effects(agent) == []

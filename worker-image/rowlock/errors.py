@@ -32,6 +32,7 @@ Catch at the height you need::
     ├── ModelRefused                  a model or its server refuses; a PermanentError, too
     └── RunError                      ends an attempt of a run, with `reason` shown to its owner
         ├── AgentLoadError            the entry point cannot be imported
+        ├── AgentSpecRefused          the Agent object asks for what the code does not allow
         ├── InvalidInput              the input does not fit the agent's annotation
         ├── InvalidOutput             the agent returned something its annotation forbids
         ├── AgentError                the agent's own code raised
@@ -229,6 +230,12 @@ class AgentLoadError(RunError):
     """The agent's entry point cannot be imported."""
 
     reason = FailureReason.AGENT_LOAD_ERROR
+
+
+class AgentSpecRefused(RunError):
+    """The Agent object asks for what the agent's code does not allow."""
+
+    reason = FailureReason.INVALID_SPEC
 
 
 class InvalidInput(RunError):

@@ -8,6 +8,22 @@ from __future__ import annotations
 import msgspec
 
 
+class ToolRule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How much stricter than its code says a tool is: the word of an Agent object.
+
+    Parameters
+    ----------
+    side_effects
+        `none`, `idempotent` or `non_idempotent`; None for what the code says.
+    always_ask
+        A person must agree to each call, whatever the code says.
+    """
+
+    name: str
+    side_effects: str | None = None
+    always_ask: bool = False
+
+
 class RunOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     """Limits of one run.
 
@@ -25,6 +41,8 @@ class RunOptions(msgspec.Struct, frozen=True, omit_defaults=True):
         How long a question to a person stays open; None for no limit.
     silence_approves
         A question that nobody answered in time counts as a yes.
+    tools
+        Tools that are stricter than the agent's code says; the worker refuses what is not.
     """
 
     active_deadline_seconds: float = 1800
@@ -35,6 +53,7 @@ class RunOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     max_cost_micro: int | None = None
     approval_timeout_seconds: float | None = None
     silence_approves: bool = False
+    tools: tuple[ToolRule, ...] = ()
 
     def expires_in(self, own: float | None) -> float | None:
         """Return the seconds that a question stays open.

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from pydantic import ValidationError
 
 from rowlock.options import RunOptions
@@ -19,6 +20,7 @@ from rowlock_operator.api.limits import RunLimits
 from rowlock_operator.intake.agents import KnownAgent, problem_of
 from rowlock_operator.intake.inputs import BadInput, ConfigMapKey, input_bytes, source_of
 from rowlock_operator.intake.silence import with_silence
+from rowlock_operator.intake.tightening import tool_rules
 from rowlock_operator.settings import RunDefaults
 
 
@@ -157,7 +159,10 @@ def _accepted(
         pool=pool,
         body=body,
         options=with_silence(
-            _options(spec, of_agent, defaults),
+            msgspec.structs.replace(
+                _options(spec, of_agent, defaults),
+                tools=tool_rules(agent.spec.tools if agent.spec else ()),
+            ),
             run=spec.approval,
             agent=agent.spec.approval if agent.spec else None,
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rowlock.agents.blocking import Crossing, arguments_of, needs_executor
@@ -11,7 +11,12 @@ from rowlock.agents.located import locate
 from rowlock.agents.protocol import Question
 from rowlock.agents.retry import SIDE_EFFECTS, Policy, SideEffects, checked
 from rowlock.agents.signature import Declared, StepFunction
+from rowlock.agents.tightening import stricter
 from rowlock.errors import AgentError
+from rowlock.options import ToolRule
+
+#: How an Agent object makes tools stricter, by their names.
+Rules = Mapping[str, ToolRule]
 
 _DEFAULT = Policy()
 
@@ -23,8 +28,14 @@ def policy_of(
     *,
     retries: int | None,
     timeout: float | None,
+    rules: Rules,
 ) -> Policy:
     """Return how a step is tried: as it says, else as the tool that it calls declares.
+
+    Parameters
+    ----------
+    rules
+        May make it stricter.
 
     Raises
     ------
@@ -32,6 +43,8 @@ def policy_of(
         A run's own entries have that name, or the class of side effects is none.
     AgentDefinitionError
         A number makes no sense.
+    AgentSpecRefused
+        The Agent object would make the tool looser.
     """
     if name in RESERVED_NAMES:
         raise AgentError(
@@ -39,7 +52,7 @@ def policy_of(
         )
     declared = fn.policy if isinstance(fn, Declared) else _DEFAULT
     if side_effects is None and retries is None and timeout is None:
-        return declared
+        return stricter(declared, rule_of(fn, rules))
     if side_effects is not None and side_effects not in SIDE_EFFECTS:
         raise AgentError(f"side_effects={side_effects!r} is not one of {', '.join(SIDE_EFFECTS)}.")
     policy = Policy(
@@ -48,7 +61,12 @@ def policy_of(
         declared.timeout if timeout is None else timeout,
         declared.key_ttl,
     )
-    return checked(policy, owner=f"Step {name!r}")
+    return stricter(checked(policy, owner=f"Step {name!r}"), rule_of(fn, rules))
+
+
+def rule_of(fn: Callable[..., Any], rules: Rules) -> ToolRule | None:
+    """Return how the Agent object makes `fn` stricter, if that is a tool."""
+    return rules.get(fn.name) if rules and isinstance(fn, Declared) else None
 
 
 def blocking_of(fn: Callable[..., Any], given: bool | None) -> bool | None:
@@ -75,11 +93,17 @@ def crossing_of(
     return lambda: Crossing(location, cross.dump(args), as_tool=False)
 
 
-def question_of(fn: Callable[..., Any], key: str, args: tuple[Any, ...]) -> Question | None:
-    """Return what a person must answer first, if `fn` is a tool that says so."""
-    if not isinstance(fn, Declared) or fn.approval is None or fn.approval.never:
+def question_of(
+    fn: Callable[..., Any], key: str, args: tuple[Any, ...], *, rules: Rules
+) -> Question | None:
+    """Return what a person must answer first, if `fn` is a tool that says so, or its Agent does."""
+    if not isinstance(fn, Declared) or fn.approval is None:
         return None
-    return fn.approval.question(key, canonical(args), args, {})
+    rule = rule_of(fn, rules)
+    always = rule is not None and rule.always_ask
+    if fn.approval.never and not always:
+        return None
+    return fn.approval.question(key, canonical(args), args, {}, always=always)
 
 
 def digest_of(name: str, args: tuple[Any, ...]) -> str:

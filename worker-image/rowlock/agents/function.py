@@ -12,6 +12,8 @@ from rowlock.agents.outcome import outcome_errors, output_body, read_result
 from rowlock.agents.protocol import Journal, Result
 from rowlock.agents.run import Run
 from rowlock.agents.signature import Declaration, check_agent_name, declaration
+from rowlock.agents.tightening import check_names
+from rowlock.agents.tools import DECLARED
 from rowlock.agents.typed_input import NoInput, TypedInput
 from rowlock.errors import AgentDefinitionError
 
@@ -82,6 +84,8 @@ class AgentFunction(Generic[P, R]):
             The attempt ends with that reason.
         """
         run = Run(journal, budget=self.budget)
+        if journal.options.tools:
+            check_names(journal.options.tools, DECLARED, agent=self.name)
         with outcome_errors():
             returned = await self._fn(run, *self._input.arguments(value))
         return run._result(output_body(self._output, returned, agent=self.name))

@@ -84,7 +84,13 @@ class Rule:
             ) from error
 
     def question(
-        self, key: str, arguments: bytes, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self,
+        key: str,
+        arguments: bytes,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        always: bool = False,
     ) -> Question | None:
         """Return what to ask before a call of step `key`; None if nobody need be asked.
 
@@ -92,13 +98,15 @@ class Rule:
         ----------
         arguments
             The arguments as JSON; `args` and `kwargs` are the same as the function gets them.
+        always
+            Ask whatever the code says.
 
         Raises
         ------
         AgentError
             The tool's own function cannot say.
         """
-        if self._when is None or not self._asks(args, kwargs):
+        if not always and (self._when is None or not self._asks(args, kwargs)):
             return None
         return make_question(key, self._tool, arguments, expires_in=self.expires_in)
 

@@ -166,7 +166,8 @@ class Run:
         NonDeterministic
             This attempt has recorded the same name and key with other arguments.
         """
-        policy = policy_of(name, fn, side_effects, retries=retries, timeout=timeout)
+        rules = self._steps.rules
+        policy = policy_of(name, fn, side_effects, retries=retries, timeout=timeout, rules=rules)
         target = fn.fn if isinstance(fn, Declared) else fn
         known = step_function(target, run_type=Run)
         args_digest = digest_of(name, args)
@@ -182,7 +183,7 @@ class Run:
             crossing=crossing_of(
                 name, target, args, known=known, blocking=blocking_of(fn, blocking)
             ),
-            question=question_of(fn, identity, args),
+            question=question_of(fn, identity, args, rules=rules),
         )
         return self._steps.perform(work)
 

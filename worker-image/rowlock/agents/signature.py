@@ -60,6 +60,9 @@ class Declaration:
 class Declared:
     """A function that says itself what repeating it would do."""
 
+    #: As an Agent object calls it.
+    name: str = ""
+
     def __init__(
         self,
         fn: Callable[..., Any],

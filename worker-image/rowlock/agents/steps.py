@@ -43,10 +43,21 @@ class Steps:
         What the agent may use up.
     """
 
-    __slots__ = ("_clock", "_dropped", "_running", "finished", "journal", "spending", "totals")
+    __slots__ = (
+        "_clock",
+        "_dropped",
+        "_running",
+        "finished",
+        "journal",
+        "rules",
+        "spending",
+        "totals",
+    )
 
     def __init__(self, journal: Journal, clock: Clock, budget: Budget = NO_BUDGET) -> None:
         self.journal = journal
+        #: By the name of a tool: how the Agent object makes it stricter.
+        self.rules = {rule.name: rule for rule in journal.options.tools}
         self.spending = Spending(journal, budget)
         self.finished = 0
         self.totals = Totals()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,9 +16,11 @@ from rowlock.agents.questions import make_question
 from rowlock.agents.record import OutcomeUnknown
 from rowlock.agents.run import Run
 from rowlock.agents.steps import Steps
+from rowlock.agents.tightening import check_names, stricter
 from rowlock.agents.tools import Tool
 from rowlock.agents.work import Work
 from rowlock.errors import AgentDefinitionError, ApprovalDenied
+from rowlock.options import ToolRule
 
 AnyTool = Tool[..., Any]
 
@@ -40,6 +42,19 @@ class Toolbox:
         for tool in tools:
             self._add(tool, agent)
         self.schemas = msgspec.json.encode([tool.schema() for tool in tools])
+
+    def check(self, rules: Iterable[ToolRule], *, agent: str) -> None:
+        """Refuse an Agent object that knows other tools, or makes one looser.
+
+        Raises
+        ------
+        AgentSpecRefused
+            The message names tool and field.
+        """
+        rules = tuple(rules)
+        check_names(rules, self._tools.keys(), agent=agent)
+        for rule in rules:
+            stricter(self._tools[rule.name].policy, rule)
 
     def call(
         self, run: Run, steps: Steps, call: ToolCall, *, place: str
@@ -69,7 +84,7 @@ class Toolbox:
             fn=tool.answer,
             args=(run, arguments),
             codec=tool.codec,
-            policy=tool.policy,
+            policy=stricter(tool.policy, steps.rules.get(tool.name)),
             crossing=partial(tool.crossing, call.arguments) if tool.crosses else None,
         )
         return _answer(steps, work, tool, given)
@@ -93,8 +108,10 @@ async def _say(text: str) -> str:
 
 async def _answer(steps: Steps, work: Work[str], tool: AnyTool, given: bytes) -> str:
     """Return what the model is told: the result, or why there is none."""
-    if not tool.approval.never:
-        work.question = tool.approval.question(work.key, given, (), work.args[1])
+    rule = steps.rules.get(tool.name)
+    always = rule is not None and rule.always_ask
+    if always or not tool.approval.never:
+        work.question = tool.approval.question(work.key, given, (), work.args[1], always=always)
     ask: Question | None = None
     while True:
         try:

@@ -44,6 +44,10 @@ _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _RESERVED = RESERVED_NAMES | {"model"}
 
 
+#: Names of all tools of this process: a durable function does not say before which it calls.
+DECLARED: set[str] = set()
+
+
 class Tool(Declared, Generic[P, R]):
     """A declared tool; calling it calls its function.
 
@@ -91,6 +95,7 @@ class Tool(Declared, Generic[P, R]):
         self.codec = ToolCodec(
             result_codec(declared.returns, owner=f"The result of tool {self.name!r}")
         )
+        DECLARED.add(self.name)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself: no step, no record."""
