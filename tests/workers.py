@@ -152,6 +152,7 @@ class Bench:
         options: dict[str, Any] | None = None,
         key: str | None = None,
         limits: dict[str, int] | None = None,
+        pinned: bool = False,
         **task: Any,
     ) -> list[RunId]:
         """Enqueue runs of an agent of `agents_for_tests`, or of any "module:attribute"."""
@@ -173,6 +174,7 @@ class Bench:
             input=msgspec.json.encode({"folder": str(self.folder), **task}),
             options=msgspec.json.encode(options or {}),
             key=key,
+            pinned=pinned,
         )
         return [enqueued.run_id for enqueued in await intake.enqueue(self.store, [new] * count)]
 

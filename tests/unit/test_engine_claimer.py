@@ -87,6 +87,10 @@ class Queue:
         """Read."""
         return Revision("module:agent", "agent")
 
+    async def build_lives(self, build: str) -> bool:
+        """Know one more build."""
+        return build == "other"
+
     async def promote(self, agent: AgentId) -> int:
         """Let one that is held back into the queue."""
         self.promotions.append(agent)

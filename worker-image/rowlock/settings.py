@@ -82,7 +82,8 @@ class WorkerSettings(DatabaseSettings, BatchSettings):
         a worker that boots fences earlier boots of its own instance.
         Default: the pod's uid and the container in a pod, else host and process id.
     build
-        What the worker runs, shown beside it; default this package's version.
+        What the worker runs: an image, best with its digest. Runs of Agents with
+        `versionPolicy: Pinned` stay with workers of one build; default this package's version.
     connect_timeout_seconds
         For how long a worker waits for an absent PostgreSQL at its start.
     metrics_port

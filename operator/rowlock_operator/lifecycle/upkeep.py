@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from rowlock.store import approvals, caps, workers
+from rowlock.store import approvals, builds, caps, workers
 from rowlock.store import intake as store
 from rowlock.store.connection import Connection
 from rowlock.store.types import Fenced
@@ -50,6 +50,7 @@ class Upkeep:
         woken = await store.wake_due(self._connection, _WOKEN_AT_ONCE)
         cancelled = await store.cancel_waiting(self._connection)
         expired = await store.expire_queued(self._connection)
+        await builds.unbind(self._connection)
         lapsed = await approvals.expire_approvals(self._connection)
         promoted = await caps.promote_waiting(self._connection)
         await self._make_partitions()

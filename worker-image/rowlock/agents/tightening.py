@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import cast
 
 from rowlock.agents.retry import SIDE_EFFECTS, Policy, SideEffects
 from rowlock.errors import AgentSpecRefused
@@ -51,7 +50,7 @@ def stricter(policy: Policy, rule: ToolRule | None) -> Policy:
             f"The Agent's spec.tools[{rule.name}].sideEffects: this worker does not know "
             f"{rule.side_effects!r}."
         )
-    wanted = cast("SideEffects", rule.side_effects)
+    wanted: SideEffects = rule.side_effects
     if strength(wanted) < strength(policy.side_effects):
         raise AgentSpecRefused(
             f"The Agent's spec.tools[{rule.name}].sideEffects: {_SPELLED[wanted]} is weaker than "

@@ -53,6 +53,7 @@ def lifecycle(carry: Carry, claimed: Claimed, *, to: str, steps: int) -> Lifecyc
         "counted": claimed.blamed,
         "blame": carry.blame,
         "message": carry.message,
+        "build": carry.build,
     }
     return Lifecycle(EventKind(carry.event), _key(carry), msgspec.json.encode(body))
 

@@ -221,6 +221,10 @@ class Claimer:
             self._revisions[revision_id] = known
         return known
 
+    async def build_lives(self, build: str) -> bool:
+        """Tell whether a worker of that build may take a run."""
+        return await self._patiently(partial(self._desk.build_lives, build))
+
     async def _patiently(self, read: Callable[[], Awaitable[T]]) -> T:
         """Read again and again until PostgreSQL answers: giving up would strand claimed runs."""
         failures = 0

@@ -36,6 +36,10 @@ class Desk(Protocol):
         """Read an agent's revision."""
         ...
 
+    async def build_lives(self, build: str) -> bool:
+        """Tell whether a worker of that build may take a run."""
+        ...
+
     async def promote(self, agent: AgentId) -> int:
         """Move the runs of a capped agent that may start now into the queue."""
         ...

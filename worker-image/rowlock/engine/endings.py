@@ -15,6 +15,7 @@ from rowlock.engine.waits import Wait
 from rowlock.errors import AgentError, RowRejected, RunError
 from rowlock.options import RunOptions
 from rowlock.states import FailureReason, FinalStatus, Outcome
+from rowlock.store.types import Misfit
 
 _MAX_MESSAGE = 4000
 _MAX_CAUSES = 8
@@ -39,7 +40,15 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The run goes back to the queue as it is."""
+    """The run goes back to the queue as it is.
+
+    Parameters
+    ----------
+    misfit
+        Only another build can go on with it.
+    """
+
+    misfit: Misfit | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,8 @@ class Host:
             max_result_bytes=self._boot.max_result_bytes,
             executors=self._executors,
             park_seconds=self._boot.park_seconds,
+            build=self._boot.build,
+            build_lives=self._build_lives,
         )
         if rehearsal is not None:
             around.journal = rehearsal.journal
@@ -135,6 +137,9 @@ class Host:
             groups=Groups(self._board),
             tally=self._tally,
         )
+
+    async def _build_lives(self, build: str) -> bool:
+        return self._claimer is not None and await self._claimer.build_lives(build)
 
     def _load(self, prepared: Prepared) -> Agent:
         return self._loader.load(prepared.claimed.revision_id, prepared.revision.entrypoint)

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from rowlock.agents.protocol import Result
-from rowlock.engine import carry, endings
+from rowlock.engine import builds, carry, endings
 from rowlock.engine.endings import End, Ending, HandOver, Park
 from rowlock.engine.journal import RunJournal
 from rowlock.engine.lane import Lane, Leave, Release
@@ -18,11 +18,11 @@ from rowlock.engine.leaving import leave
 from rowlock.engine.onloop import OnLoop
 from rowlock.engine.prepared import Prepared, Surroundings
 from rowlock.engine.waits import Wait
-from rowlock.errors import RowRejected
+from rowlock.errors import NonDeterministic, RowRejected
 from rowlock.options import RunOptions
 from rowlock.states import FinalStatus
 from rowlock.store.bodies import pack
-from rowlock.store.types import Event, Final, Verdict
+from rowlock.store.types import Event, Final, Misfit, Verdict
 
 log = structlog.get_logger(__name__)
 
@@ -49,6 +49,7 @@ class HostedRun:
         "_settled",
         "_started",
         "_task",
+        "_written_by",
         "claimed",
         "deadline_at",
         "options",
@@ -84,6 +85,8 @@ class HostedRun:
         )
         self._journal: RunJournal | None = None
         self._task: asyncio.Task[None] | None = None
+        #: The build that wrote its newest step; empty for none.
+        self._written_by = ""
         self._begun = self._ended = self._settled = False
         #: Monotonic seconds at which the task was asked to end.
         self.stopped_at: float | None = None
@@ -130,8 +133,8 @@ class HostedRun:
         try:
             result = await self._course()
         except BaseException as error:  # an agent may raise SystemExit; the loop must not see it
-            ending = self._ending or self._failed(error)
-            self._end(ending)
+            ending = self._ending or await self._misfit(error) or self._failed(error)
+            self._end(self._ending or ending)
         else:
             ending = self._ending or endings.returned(
                 result, max_result_bytes=self._around.max_result_bytes
@@ -140,6 +143,7 @@ class HostedRun:
 
     async def _course(self) -> Result:
         around, prepared = self._around, self._prepared
+        self._written_by = builds.writer_of(prepared.history, self.claimed.carry)
         agent = around.load(prepared)
         value = agent.check_input(prepared.input())
         self._journal = around.journal(self.claimed)(
@@ -157,6 +161,20 @@ class HostedRun:
         self._prepared = Prepared(prepared.claimed, prepared.revision, None)
         del prepared  # a long history must not stay in memory twice
         return await agent.execute(self._journal, value)
+
+    async def _misfit(self, error: BaseException) -> Ending | None:
+        """Return what follows if another build wrote the history that this code does not match."""
+        around, theirs = self._around, self._written_by
+        if not isinstance(error, NonDeterministic) or theirs in ("", around.build):
+            return None
+        try:
+            lives = await around.build_lives(theirs)
+        except asyncio.CancelledError:
+            return None  # somebody ends the run: that decides
+        if lives:
+            return HandOver(Misfit(theirs, builds.why(error, ours=around.build, theirs=theirs)))
+        said = builds.why_none(error, ours=around.build, theirs=theirs)
+        return self._failed(NonDeterministic(said))
 
     def _failed(self, error: BaseException) -> End:
         ending = endings.raised(error, attempt=self.claimed.attempt, options=self.options)
@@ -227,7 +245,7 @@ class HostedRun:
             final = self._final(ending, result)
             self._around.writer.give(lane, final, len(final.result or b""))
         elif isinstance(ending, HandOver):
-            row = Release(claimed.run_id, claimed.epoch, self._active_ms())
+            row = Release(claimed.run_id, claimed.epoch, self._active_ms(), ending.misfit)
             self._around.writer.give(lane, row)
         elif isinstance(ending, Park):
             gone = leave(
@@ -237,6 +255,7 @@ class HostedRun:
                 options=self.options,
                 active_ms=self._active_ms(),
                 worker=self._around.name,
+                build=self._around.build,
             )
             self._around.writer.give(lane, gone, len(gone.parked.body))
         lane.closed = True

@@ -13,16 +13,23 @@ from typing import Protocol
 
 from rowlock.errors import RowRejected
 from rowlock.states import EventKind
-from rowlock.store.types import Event, Final, Parked, RunId, Verdict
+from rowlock.store.types import Event, Final, Misfit, Parked, RunId, Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The run goes back to the queue after all its rows are written."""
+    """The run goes back to the queue after all its rows are written.
+
+    Parameters
+    ----------
+    misfit
+        Only another build can go on with it.
+    """
 
     run_id: RunId
     epoch: int
     active_ms: int
+    misfit: Misfit | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ def leave(
     options: RunOptions,
     active_ms: int,
     worker: str,
+    build: str,
 ) -> Leave:
     """Return the last row of `lane`, which takes its next number.
 
@@ -28,12 +29,15 @@ def leave(
     ----------
     worker
         The process that lets go of the run, as people see it.
+    build
+        What that process runs.
     """
     questions = tuple(_new(wait.question, options) for wait in park.waits if wait.question)
     reasons = tuple(dict.fromkeys(wait.reason.value for wait in park.waits))
     body = {
         "from": worker,
         "reason": "Parked",
+        "build": build,
         "epoch": lane.epoch,
         "claimed_at": claimed.claimed_at.isoformat(),
         "waits_for": reasons,

@@ -38,6 +38,8 @@ class Boot(msgspec.Struct, frozen=True, tag=True):
         It claims only runs that are to be alone, one at a time; it has one slot.
     trace_ratio
         Share of the runs whose steps are joined to a trace; None for none, without OpenTelemetry.
+    build
+        What it runs, as other workers compare it.
     """
 
     database_url: str
@@ -57,6 +59,7 @@ class Boot(msgspec.Struct, frozen=True, tag=True):
     park_seconds: float = 5.0
     quarantine: bool = False
     trace_ratio: float | None = None
+    build: str = ""
 
     @property
     def label(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -77,6 +77,10 @@ class Seats(Protocol):
         ...
 
 
+async def _nobody(_: str) -> bool:
+    return False
+
+
 @dataclass(slots=True)
 class Surroundings:
     """What all runs of a process share.
@@ -91,6 +95,10 @@ class Surroundings:
         Returns what makes the journal of a claimed run.
     park_seconds
         A shorter wait of a run is spent in the process.
+    build
+        What this process runs.
+    build_lives
+        Tells whether a worker of another build may take a run; retries until PostgreSQL answers.
     """
 
     name: str
@@ -104,3 +112,5 @@ class Surroundings:
     max_result_bytes: int
     journal: Callable[[Claimed], Callable[..., RunJournal]] = lambda _: RunJournal
     park_seconds: float = 5.0
+    build: str = ""
+    build_lives: Callable[[str], Awaitable[bool]] = _nobody

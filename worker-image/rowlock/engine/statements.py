@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from rowlock.engine.lane import Leave, Release
 from rowlock.engine.prepared import Revision
-from rowlock.store import approvals, caps, parking, work
+from rowlock.store import approvals, builds, caps, parking, work
 from rowlock.store.connection import Connection
 from rowlock.store.types import (
     AgentId,
@@ -44,7 +44,8 @@ class WriterStatements:
     async def release(self, releases: Sequence[Release]) -> dict[RunId, Verdict]:
         """Give runs back."""
         runs = [(row.run_id, row.epoch, row.active_ms) for row in releases]
-        return await work.release(self.connection, worker=self.worker, runs=runs)
+        misfits = {row.run_id: row.misfit for row in releases if row.misfit is not None}
+        return await work.release(self.connection, worker=self.worker, runs=runs, misfits=misfits)
 
     async def park(self, leaves: Sequence[Leave]) -> dict[RunId, Verdict]:
         """Let runs wait; what is left of a wait is taken now, however late this is sent."""
@@ -97,6 +98,10 @@ class ClaimerStatements:
         """Read an agent's revision."""
         found = await work.revision(self.connection, revision_id)
         return Revision(found[0], found[2]) if found else Revision("", "unknown")
+
+    async def build_lives(self, build: str) -> bool:
+        """Tell whether a worker of that build may take a run."""
+        return await builds.build_lives(self.connection, pool=self.pool, build=build)
 
     async def promote(self, agent: AgentId) -> int:
         """Move the runs of a capped agent that may start now into the queue."""

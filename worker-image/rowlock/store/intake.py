@@ -41,7 +41,7 @@ _CONTENT = attrgetter(
     "agent_id", "revision_id", "pool_id", "input", "options", "key", "priority", "max_takeovers",
     "queue_deadline_seconds", "idempotency_key",
 )  # fmt: skip
-_OBJECT = attrgetter("cluster", "uid", "namespace", "name", "generation")
+_OBJECT = attrgetter("cluster", "uid", "namespace", "name", "generation", "pinned")
 
 
 async def ensure_pool(conn: Connection, *, namespace: str, name: str) -> PoolId:

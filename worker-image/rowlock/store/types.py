@@ -33,11 +33,13 @@ class Carry:
     worker
         Name of the worker that held it.
     reason
-        A `FenceReason`, `Drained`, or a `FailureReason`.
+        A `FenceReason`, `Drained`, `OtherBuild`, or a `FailureReason`.
     message
-        The failure's message, for `ATTEMPT_FAILED`.
+        The failure's, for `ATTEMPT_FAILED`; why another build goes on, for `OtherBuild`.
     blame
         A `Blame`, for `TAKEN_OVER`.
+    build
+        What that worker was running.
     """
 
     event: EventKind
@@ -49,6 +51,7 @@ class Carry:
     at: datetime
     message: str = ""
     blame: str = ""
+    build: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class NewRun:
         Unique per agent while the first run exists.
     cluster, uid, namespace, name, generation
         The custom resource it belongs to; `cluster` and `uid` are None for a run without one.
+    pinned
+        Only workers of the build that takes it first go on with it.
     """
 
     agent_id: AgentId
@@ -82,6 +87,7 @@ class NewRun:
     namespace: str = ""
     name: str = ""
     generation: int = 0
+    pinned: bool = False
 
 
 @unique
@@ -135,6 +141,22 @@ class Claimed:
     blamed: int = 0
     suspected: int = 0
     probation_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why only another build can go on with a run.
+
+    Parameters
+    ----------
+    build
+        The one that wrote its history.
+    message
+        Which step does not match.
+    """
+
+    build: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Each may be repeated after an unknown commit: the answer then says what the firs
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from rowlock.store.types import (
     Claimed,
     Event,
     Flushed,
+    Misfit,
     PoolId,
     RevisionId,
     RunBody,
@@ -34,6 +35,7 @@ _END: Final = attrgetter(
     "run_id", "epoch", "status", "reason", "message", "outcome", "step", "active_ms",
     "tokens_in", "tokens_out", "cost_micro", "result", "retry_in_seconds",
 )  # fmt: skip
+_NO_MISFITS: Final[Mapping[RunId, Misfit]] = {}
 _NO_ENDS: Final[tuple[tuple[()], ...]] = ((),) * 13
 _carries: Final = msgspec.json.Decoder(tuple[Carry, ...])
 
@@ -121,16 +123,29 @@ async def finish(
 
 
 async def release(
-    conn: Connection, *, worker: WorkerId, runs: Sequence[tuple[RunId, int, int]]
+    conn: Connection,
+    *,
+    worker: WorkerId,
+    runs: Sequence[tuple[RunId, int, int]],
+    misfits: Mapping[RunId, Misfit] = _NO_MISFITS,
 ) -> dict[RunId, Verdict]:
     """Give runs back to the queue, each a (run, epoch, milliseconds active in all).
 
     It is a hand-over, no takeover. A run that somebody wished to cancel ends instead.
+
+    Parameters
+    ----------
+    misfits
+        Of those whose history only another build can go on with.
     """
     if not runs:
         return {}
     ids, epochs, active = (list(column) for column in zip(*runs, strict=True))
-    done = {row[0] for row in await conn.fetch("release", worker, ids, epochs, active)}
+    wanted = [misfits.get(run) for run in ids]
+    builds = [one.build if one else None for one in wanted]
+    said = [one.message if one else None for one in wanted]
+    rows = await conn.fetch("release", worker, ids, epochs, active, builds, said)
+    done = {row[0] for row in rows}
     verdicts = dict.fromkeys(done, Verdict.DONE)
     unclear = [(run, epoch) for run, epoch, _ in runs if run not in done]
     if unclear:

@@ -50,12 +50,13 @@ def _alone(plan: Plan, settings: WorkerSettings) -> Plan:
 
 def _plan(settings: WorkerSettings, pool: PoolId, index: int, slots: int) -> Plan:
     name = f"{settings.name}/{index}"
+    build = settings.build or version("rowlock")
     worker = NewWorker(
         pool_id=pool,
         instance=f"{settings.instance_name}/{index}",
         name=name,
         pid=os.getpid(),
-        build=settings.build or version("rowlock"),
+        build=build,
         lease_seconds=settings.lease_seconds,
         pod_uid=settings.pod_uid or None,
         node=settings.node or None,
@@ -76,5 +77,6 @@ def _plan(settings: WorkerSettings, pool: PoolId, index: int, slots: int) -> Pla
         executor_max_calls=settings.executor_max_calls,
         park_seconds=settings.park_seconds,
         trace_ratio=settings.trace_ratio if settings.traces else None,
+        build=build,
     )
     return Plan(worker, boot)

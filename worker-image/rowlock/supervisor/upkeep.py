@@ -18,7 +18,7 @@ from rowlock.clock import Clock
 from rowlock.engine.rounds import Guard
 from rowlock.metrics import Tally
 from rowlock.states import Blame
-from rowlock.store import approvals, batch_rounds, parking, queue, workers
+from rowlock.store import approvals, batch_rounds, builds, parking, queue, workers
 from rowlock.store.connection import Connection
 from rowlock.store.types import Fenced
 
@@ -81,6 +81,7 @@ class Upkeep:
             ("cancel_waiting", lambda: queue.cancel_waiting(connection)),
             ("suspend_waiting", lambda: parking.suspend_waiting(connection)),
             ("expire_queued", lambda: queue.expire_queued(connection)),
+            ("unbind", lambda: builds.unbind(connection)),
             (
                 "advance_batches",
                 lambda: batch_rounds.advance(connection, within=self._period / 4),

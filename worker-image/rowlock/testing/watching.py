@@ -111,6 +111,10 @@ class WatchedDesk:
         found = await self.store.revision(revision_id)
         return Revision(found[0], found[2]) if found else Revision("", "unknown")
 
+    async def build_lives(self, build: str) -> bool:  # noqa: ARG002
+        """Tell that no other build is there: a trial has one."""
+        return False
+
     async def promote(self, agent: AgentId) -> int:
         """Move the runs of a capped agent that may start now into the queue."""
         return await self.store.promote(agent)

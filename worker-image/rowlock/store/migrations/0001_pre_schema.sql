@@ -100,6 +100,7 @@ CREATE TABLE rowlock.run (
   input       bytea NOT NULL,
   options     bytea NOT NULL,
   max_takeovers smallint NOT NULL DEFAULT 5,
+  pinned      boolean NOT NULL DEFAULT false,
   PRIMARY KEY (run_id)
 ) PARTITION BY RANGE (run_id);
 
@@ -176,6 +177,8 @@ INSERT INTO rowlock.history_floor DEFAULT VALUES;
 -- to this run, and the one that maxTakeovers bounds; `suspected` is how many processes died with it that it may have
 -- killed, and `quarantined` that it is claimed alone therefore. All that moves a run must take these along.
 -- (They stand where alignment would leave a hole, and so take no space.)
+-- `build` is the only build of a worker that may go on with it, NULL for any; of a `pinned` run it is the build that
+-- began it, of another one that whose steps its history holds: see 0011_pre_builds.sql.
 
 CREATE TABLE rowlock.run_ready (
   run_id         bigint PRIMARY KEY,
@@ -198,10 +201,15 @@ CREATE TABLE rowlock.run_ready (
   revision       bigint NOT NULL,
   carry          jsonb,
   ready_at       timestamptz NOT NULL,
-  started_at     timestamptz
+  started_at     timestamptz,
+  build          text COLLATE "C",
+  pinned         boolean NOT NULL DEFAULT false
 );
--- Two lines: what any loop may claim, and what is claimed alone. Neither claim meets a row of the other.
-CREATE INDEX run_ready_claim ON rowlock.run_ready (pool_id, priority DESC, vft, run_id) WHERE NOT quarantined;
+-- Three lines: what any loop may claim, what only those of one build may, and what is claimed alone.
+-- No claim meets a row of another line.
+CREATE INDEX run_ready_claim ON rowlock.run_ready (pool_id, priority DESC, vft, run_id)
+  WHERE NOT quarantined AND build IS NULL;
+CREATE INDEX run_ready_build ON rowlock.run_ready (pool_id, build, priority DESC, vft, run_id) WHERE build IS NOT NULL;
 CREATE INDEX run_ready_quarantine ON rowlock.run_ready (pool_id, priority DESC, vft, run_id) WHERE quarantined;
 CREATE INDEX run_ready_deadline ON rowlock.run_ready (queue_deadline) WHERE queue_deadline IS NOT NULL;
 

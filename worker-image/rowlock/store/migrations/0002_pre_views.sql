@@ -3,28 +3,28 @@
 -- Every live row with the name of its table.
 CREATE VIEW rowlock.run_live AS
 SELECT 'ready' AS place, q.run_id, q.pool_id, q.agent_id, q.key, q.epoch, q.attempt, q.takeovers, q.max_takeovers,
-       q.blamed, q.suspected, q.quarantined,
+       q.blamed, q.suspected, q.quarantined, q.build, q.pinned,
        q.linked, q.revision, q.carry, q.ready_at, q.started_at,
        NULL::bigint AS worker_id, NULL::timestamptz AS claimed_at, NULL::timestamptz AS due_at, NULL::smallint AS timer_reason
 FROM rowlock.run_ready q
 UNION ALL
 SELECT 'backlog', q.run_id, q.pool_id, q.agent_id, q.key, q.epoch, q.attempt, q.takeovers, q.max_takeovers,
-       q.blamed, q.suspected, q.quarantined,
+       q.blamed, q.suspected, q.quarantined, q.build, q.pinned,
        q.linked, q.revision, q.carry, q.ready_at, q.started_at, NULL, NULL, NULL, NULL
 FROM rowlock.run_backlog q
 UNION ALL
 SELECT 'timer', q.run_id, q.pool_id, q.agent_id, q.key, q.epoch, q.attempt, q.takeovers, q.max_takeovers,
-       q.blamed, q.suspected, q.quarantined,
+       q.blamed, q.suspected, q.quarantined, q.build, q.pinned,
        q.linked, q.revision, q.carry, q.ready_at, q.started_at, NULL, NULL, q.due_at, q.reason
 FROM rowlock.run_timer q
 UNION ALL
 SELECT 'parked', q.run_id, q.pool_id, q.agent_id, q.key, q.epoch, q.attempt, q.takeovers, q.max_takeovers,
-       q.blamed, q.suspected, q.quarantined,
+       q.blamed, q.suspected, q.quarantined, q.build, q.pinned,
        q.linked, q.revision, q.carry, q.ready_at, q.started_at, NULL, NULL, q.wake_at, NULL
 FROM rowlock.run_parked q
 UNION ALL
 SELECT 'lease', q.run_id, q.pool_id, q.agent_id, q.key, q.epoch, q.attempt, q.takeovers, q.max_takeovers,
-       q.blamed, q.suspected, q.quarantined,
+       q.blamed, q.suspected, q.quarantined, q.build, q.pinned,
        q.linked, q.revision, q.carry, q.ready_at, q.started_at, q.worker_id, q.claimed_at, NULL, NULL
 FROM rowlock.run_lease q;
 

@@ -33,6 +33,7 @@ BEGIN
       'INSERT, DELETE ON rowlock.run_ready, rowlock.run_backlog, rowlock.run_timer, rowlock.run_parked, rowlock.run_lease',
       -- SELECT ... FOR UPDATE asks for UPDATE on one column at least.
       'UPDATE (run_id) ON rowlock.run_ready, rowlock.run_backlog, rowlock.run_timer, rowlock.run_parked',
+      'UPDATE (build) ON rowlock.run_ready',
       'UPDATE (run_id, revision) ON rowlock.run_lease',
       'INSERT, UPDATE, DELETE ON rowlock.run_start',
       'INSERT, UPDATE ON rowlock.agent_turn',

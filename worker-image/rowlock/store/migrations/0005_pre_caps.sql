@@ -66,7 +66,8 @@ BEGIN
             ORDER BY q.vft DESC LIMIT 1) END,
     coalesce(
       (SELECT q.vft FROM rowlock.run_ready q
-       WHERE q.pool_id = pool AND q.priority = level AND q.epoch = 0 AND NOT q.quarantined ORDER BY q.vft LIMIT 1),
+       WHERE q.pool_id = pool AND q.priority = level AND q.epoch = 0 AND NOT q.quarantined AND q.build IS NULL
+       ORDER BY q.vft LIMIT 1),
       -- One instant for the whole statement: by a clock that runs on, keys that come together would not take turns.
       extract(epoch FROM statement_timestamp() - '2025-01-01 00:00:00+00'::timestamptz
               + coalesce(nullif(current_setting('rowlock.clock_offset', true), ''), '0')::interval)::float8 * 1000000));

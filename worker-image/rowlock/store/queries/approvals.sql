@@ -39,19 +39,19 @@ WITH picked AS (
   FROM woken d LEFT JOIN caps k USING (agent_id)
 ), queued AS (
   INSERT INTO rowlock.run_ready (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                 max_takeovers, blamed, suspected, quarantined,
+                                 max_takeovers, blamed, suspected, quarantined, build, pinned,
                                  active_ms, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-         max_takeovers, blamed, suspected, quarantined,
+         max_takeovers, blamed, suspected, quarantined, build, pinned,
          active_ms, linked, next_revision, carry, rowlock.now(), started_at
   FROM moved WHERE NOT held
 ), held_back AS (
   -- What ran before is the first of its key.
   INSERT INTO rowlock.run_backlog (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                   max_takeovers, blamed, suspected, quarantined,
+                                   max_takeovers, blamed, suspected, quarantined, build, pinned,
                                    active_ms, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, '-infinity', epoch, attempt, takeovers,
-         max_takeovers, blamed, suspected, quarantined,
+         max_takeovers, blamed, suspected, quarantined, build, pinned,
          active_ms, linked, next_revision, carry, rowlock.now(), started_at
   FROM moved WHERE held
 ), changed AS (

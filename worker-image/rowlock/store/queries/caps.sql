@@ -116,10 +116,10 @@ WITH moved AS (
   FROM numbered n
 ), queued AS (
   INSERT INTO rowlock.run_ready (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                 max_takeovers, blamed, suspected, quarantined,
+                                 max_takeovers, blamed, suspected, quarantined, build, pinned,
                                  active_ms, queue_deadline, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, place, epoch, attempt, takeovers,
-         max_takeovers, blamed, suspected, quarantined,
+         max_takeovers, blamed, suspected, quarantined, build, pinned,
          active_ms, queue_deadline, linked, next_revision, carry, rowlock.now(), started_at
   FROM lined_up
 ), reserved AS (
@@ -174,10 +174,10 @@ WITH moved AS (
   LEFT JOIN line l ON coalesce(l.key, '') = coalesce(n.key, '') AND l.priority = n.priority
 ), held_back AS (
   INSERT INTO rowlock.run_backlog (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                   max_takeovers, blamed, suspected, quarantined,
+                                   max_takeovers, blamed, suspected, quarantined, build, pinned,
                                    active_ms, queue_deadline, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, place, epoch, attempt, takeovers,
-         max_takeovers, blamed, suspected, quarantined,
+         max_takeovers, blamed, suspected, quarantined, build, pinned,
          active_ms, queue_deadline, linked, next_revision, carry, rowlock.now(), started_at
   FROM lined_up
 ), unreserved AS (

@@ -30,7 +30,7 @@ ON CONFLICT (agent_id, digest) DO NOTHING;
 SELECT revision_id FROM rowlock.agent_revision WHERE agent_id = $1::int AND digest = $2::text;
 
 -- name: enqueue
--- Accept new runs ($1..$16 are columns) and answer with the places and ids of those that were created.
+-- Accept new runs ($1..$17 are columns) and answer with the places and ids of those that were created.
 -- Two gates, each in the order of its key so that concurrent batches cannot deadlock: first the
 -- idempotency key, then the custom resource. A row that a gate holds back leaves nothing behind.
 WITH clock AS MATERIALIZED (
@@ -38,9 +38,10 @@ WITH clock AS MATERIALIZED (
 ), asked AS MATERIALIZED (
   SELECT u.*, rowlock.new_run_id() AS run_id
   FROM unnest($1::int[], $2::int[], $3::int[], $4::bytea[], $5::bytea[], $6::text[], $7::smallint[], $8::smallint[],
-              $9::float8[], $10::text[], $11::bytea[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bigint[])
+              $9::float8[], $10::text[], $11::bytea[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bigint[],
+              $17::boolean[])
     WITH ORDINALITY AS u(agent_id, revision_id, pool_id, input, options, key, priority, max_takeovers,
-                         deadline_seconds, idem_key, input_sha, cluster, uid, namespace, name, generation, place)
+                         deadline_seconds, idem_key, input_sha, cluster, uid, namespace, name, generation, pinned, place)
 ), unseen AS MATERIALIZED (
   SELECT a.* FROM asked a
   WHERE a.uid IS NULL
@@ -64,14 +65,14 @@ WITH clock AS MATERIALIZED (
   RETURNING run_id
 ), created AS MATERIALIZED (
   SELECT a.agent_id, a.revision_id, a.pool_id, a.input, a.options, nullif(a.key, '') AS key, a.priority,
-         a.max_takeovers, a.deadline_seconds, a.place, a.run_id, a.uid IS NOT NULL AS linked, c.now,
+         a.max_takeovers, a.pinned, a.deadline_seconds, a.place, a.run_id, a.uid IS NOT NULL AS linked, c.now,
          CASE WHEN a.uid IS NULL THEN 0 ELSE nextval('rowlock.revision_seq') END AS revision
   FROM allowed a CROSS JOIN clock c
   WHERE a.uid IS NULL OR a.run_id IN (SELECT l.run_id FROM linked l)
 ), caps AS MATERIALIZED (
   SELECT * FROM rowlock.hold_caps(ARRAY(SELECT DISTINCT agent_id FROM created))
 ), numbered AS (
-  SELECT c.run_id, c.pool_id, c.agent_id, c.revision_id, c.key, c.priority, c.max_takeovers, c.deadline_seconds, c.linked,
+  SELECT c.run_id, c.pool_id, c.agent_id, c.revision_id, c.key, c.priority, c.max_takeovers, c.pinned, c.deadline_seconds, c.linked,
          c.revision, c.now, c.place,
          coalesce(k.hold_all OR (k.hold_keys AND c.key IS NOT NULL), false) AS held, coalesce(k.step, 1) AS step,
          row_number() OVER (PARTITION BY c.agent_id, c.key, c.priority, c.pool_id ORDER BY c.place) AS nth
@@ -86,19 +87,19 @@ WITH clock AS MATERIALIZED (
   FROM numbered n
 ), accepted AS (
   INSERT INTO rowlock.run (run_id, agent_id, revision_id, pool_id, key, priority, linked, created_at, input, options,
-                           max_takeovers)
-  SELECT run_id, agent_id, revision_id, pool_id, key, priority, linked, now, input, options, max_takeovers FROM created
+                           max_takeovers, pinned)
+  SELECT run_id, agent_id, revision_id, pool_id, key, priority, linked, now, input, options, max_takeovers, pinned FROM created
 ), queued AS (
   INSERT INTO rowlock.run_ready (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                 max_takeovers, active_ms, queue_deadline, linked, revision, ready_at)
+                                 max_takeovers, active_ms, queue_deadline, linked, revision, ready_at, pinned)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, 0, 1, 0,
-         max_takeovers, 0, now + deadline_seconds * interval '1 second', linked, revision, now
+         max_takeovers, 0, now + deadline_seconds * interval '1 second', linked, revision, now, pinned
   FROM lined_up WHERE NOT held
 ), held_back AS (
   INSERT INTO rowlock.run_backlog (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                   max_takeovers, active_ms, queue_deadline, linked, revision, ready_at)
+                                   max_takeovers, active_ms, queue_deadline, linked, revision, ready_at, pinned)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, 0, 1, 0,
-         max_takeovers, 0, now + deadline_seconds * interval '1 second', linked, revision, now
+         max_takeovers, 0, now + deadline_seconds * interval '1 second', linked, revision, now, pinned
   FROM lined_up WHERE held
 ), changed AS (
   INSERT INTO rowlock.run_change (seq, run_id, kind, epoch, at)

@@ -4,7 +4,7 @@
 -- name: waiting_lines
 -- Read the first $3 runs of each line of the pools of namespace $1 with name $2; null stands for all.
 -- A place is among all runs of the pool, or of the agent where its limits hold them back; what goes on alone,
--- waits for a time or waits for a person has none.
+-- waits for a time, for a person or for workers of one build has none.
 WITH RECURSIVE wanted AS MATERIALIZED (
   SELECT p.pool_id, p.namespace, p.name FROM rowlock.pool p
   WHERE ($1::text IS NULL OR p.namespace = $1::text) AND ($2::text IS NULL OR p.name = $2::text)
@@ -17,13 +17,18 @@ WITH RECURSIVE wanted AS MATERIALIZED (
   SELECT q.* FROM wanted p CROSS JOIN LATERAL (
     SELECT x.run_id, x.pool_id, x.agent_id, x.key, x.priority, x.ready_at, x.attempt,
            row_number() OVER (ORDER BY x.priority DESC, x.vft, x.run_id) AS nth
-    FROM rowlock.run_ready x WHERE x.pool_id = p.pool_id AND NOT x.quarantined
+    FROM rowlock.run_ready x WHERE x.pool_id = p.pool_id AND NOT x.quarantined AND x.build IS NULL
     ORDER BY x.priority DESC, x.vft, x.run_id LIMIT $3::int) q
 ), alone AS (
   SELECT q.* FROM wanted p CROSS JOIN LATERAL (
     SELECT x.run_id, x.pool_id, x.agent_id, x.key, x.priority, x.ready_at, x.attempt
     FROM rowlock.run_ready x WHERE x.pool_id = p.pool_id AND x.quarantined
     ORDER BY x.priority DESC, x.vft, x.run_id LIMIT $3::int) q
+), bound AS (
+  SELECT q.* FROM wanted p CROSS JOIN LATERAL (
+    SELECT x.run_id, x.pool_id, x.agent_id, x.key, x.priority, x.ready_at, x.attempt
+    FROM rowlock.run_ready x WHERE x.pool_id = p.pool_id AND x.build IS NOT NULL AND NOT x.quarantined
+    ORDER BY x.build, x.priority DESC, x.vft, x.run_id LIMIT $3::int) q
 ), backlog AS (
   SELECT q.* FROM held_back h CROSS JOIN LATERAL (
     SELECT y.* FROM (
@@ -47,6 +52,8 @@ WITH RECURSIVE wanted AS MATERIALIZED (
   UNION ALL
   SELECT 'ready', true, run_id, pool_id, agent_id, key, priority, ready_at, attempt, NULL, NULL, NULL, NULL FROM alone
   UNION ALL
+  SELECT 'ready', false, run_id, pool_id, agent_id, key, priority, ready_at, attempt, NULL, NULL, NULL, NULL FROM bound
+  UNION ALL
   SELECT 'backlog', false, run_id, pool_id, agent_id, key, priority, ready_at, attempt, nth, NULL, NULL, NULL FROM backlog
   UNION ALL
   SELECT 'timer', false, run_id, pool_id, agent_id, key, priority, ready_at, attempt, NULL, due_at, reason, NULL FROM timer
@@ -65,14 +72,14 @@ SELECT l.run_id, p.namespace, p.name AS pool, g.name AS agent, l.key, l.priority
        l.nth, l.since, l.due_at, l.timer_reason, l.parked_for
 FROM (
   SELECT q.run_id, q.pool_id, q.agent_id, q.key, q.priority, 'ready' AS place, q.quarantined, q.attempt,
-         CASE WHEN NOT q.quarantined THEN 1
+         CASE WHEN NOT q.quarantined AND q.build IS NULL THEN 1
            + (SELECT count(*) FROM (
                 SELECT FROM rowlock.run_ready x
-                WHERE x.pool_id = q.pool_id AND NOT x.quarantined AND x.priority > q.priority
+                WHERE x.pool_id = q.pool_id AND NOT x.quarantined AND x.build IS NULL AND x.priority > q.priority
                 ORDER BY x.priority DESC, x.vft, x.run_id LIMIT $2::int) higher)
            + (SELECT count(*) FROM (
                 SELECT FROM rowlock.run_ready x
-                WHERE x.pool_id = q.pool_id AND NOT x.quarantined AND x.priority = q.priority
+                WHERE x.pool_id = q.pool_id AND NOT x.quarantined AND x.build IS NULL AND x.priority = q.priority
                   AND (x.vft, x.run_id) < (q.vft, q.run_id)
                 ORDER BY x.priority DESC, x.vft, x.run_id LIMIT $2::int) earlier) END AS nth,
          q.ready_at AS since, NULL::timestamptz AS due_at, NULL::smallint AS timer_reason, NULL::text[] AS parked_for

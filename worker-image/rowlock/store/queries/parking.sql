@@ -67,29 +67,29 @@ WITH clock AS MATERIALIZED (
   ON CONFLICT (run_id, step_key, digest, attempt) DO NOTHING
 ), parked AS (
   INSERT INTO rowlock.run_parked (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                  max_takeovers, blamed, suspected, quarantined,
+                                  max_takeovers, blamed, suspected, quarantined, build, pinned,
                                   active_ms, linked, revision, carry, ready_at, started_at, reasons, wake_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-         max_takeovers, blamed, suspected, stays_alone,
+         max_takeovers, blamed, suspected, stays_alone, build, pinned,
          used_ms, linked, next_revision, next_carry, now, started_at,
          string_to_array(waits_for, ',') || CASE WHEN suspended THEN '{suspended}'::text[] ELSE '{}' END,
          CASE WHEN NOT suspended THEN now + wake_in * interval '1 second' END
   FROM moved WHERE fate IN ('parked', 'suspended')
 ), queued AS (
   INSERT INTO rowlock.run_ready (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                 max_takeovers, blamed, suspected, quarantined,
+                                 max_takeovers, blamed, suspected, quarantined, build, pinned,
                                  active_ms, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-         max_takeovers, blamed, suspected, stays_alone,
+         max_takeovers, blamed, suspected, stays_alone, build, pinned,
          used_ms, linked, next_revision, next_carry, now, started_at
   FROM moved WHERE fate = 'ready' AND NOT held
 ), held_back AS (
   -- What ran before is the first of its key.
   INSERT INTO rowlock.run_backlog (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                   max_takeovers, blamed, suspected, quarantined,
+                                   max_takeovers, blamed, suspected, quarantined, build, pinned,
                                    active_ms, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, '-infinity', epoch, attempt, takeovers,
-         max_takeovers, blamed, suspected, stays_alone,
+         max_takeovers, blamed, suspected, stays_alone, build, pinned,
          used_ms, linked, next_revision, next_carry, now, started_at
   FROM moved WHERE fate = 'ready' AND held
 ), finals AS (
@@ -136,19 +136,19 @@ WITH picked AS (
   FROM due d LEFT JOIN caps k USING (agent_id)
 ), queued AS (
   INSERT INTO rowlock.run_ready (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                 max_takeovers, blamed, suspected, quarantined,
+                                 max_takeovers, blamed, suspected, quarantined, build, pinned,
                                  active_ms, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-         max_takeovers, blamed, suspected, quarantined,
+         max_takeovers, blamed, suspected, quarantined, build, pinned,
          active_ms, linked, next_revision, carry, rowlock.now(), started_at
   FROM woken WHERE NOT held
 ), held_back AS (
   -- What ran before is the first of its key.
   INSERT INTO rowlock.run_backlog (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                   max_takeovers, blamed, suspected, quarantined,
+                                   max_takeovers, blamed, suspected, quarantined, build, pinned,
                                    active_ms, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, '-infinity', epoch, attempt, takeovers,
-         max_takeovers, blamed, suspected, quarantined,
+         max_takeovers, blamed, suspected, quarantined, build, pinned,
          active_ms, linked, next_revision, carry, rowlock.now(), started_at
   FROM woken WHERE held
 ), changed AS (
@@ -184,39 +184,39 @@ WITH wished AS MATERIALIZED (
 ), ready AS (
   DELETE FROM rowlock.run_ready x WHERE x.run_id = ANY(ARRAY(SELECT run_id FROM ready_row))
   RETURNING x.run_id, x.pool_id, x.agent_id, x.revision_id, x.key, x.priority, x.vft, x.epoch, x.attempt, x.takeovers,
-            x.max_takeovers, x.blamed, x.suspected, x.quarantined,
+            x.max_takeovers, x.blamed, x.suspected, x.quarantined, x.build, x.pinned,
             x.active_ms, x.queue_deadline, x.linked, x.carry, x.started_at, '{}'::text[] AS reasons
 ), backlog_row AS (
   SELECT run_id FROM rowlock.run_backlog WHERE run_id = ANY(ARRAY(SELECT run_id FROM wished)) FOR UPDATE SKIP LOCKED
 ), backlog AS (
   DELETE FROM rowlock.run_backlog x WHERE x.run_id = ANY(ARRAY(SELECT run_id FROM backlog_row))
   RETURNING x.run_id, x.pool_id, x.agent_id, x.revision_id, x.key, x.priority, x.vft, x.epoch, x.attempt, x.takeovers,
-            x.max_takeovers, x.blamed, x.suspected, x.quarantined,
+            x.max_takeovers, x.blamed, x.suspected, x.quarantined, x.build, x.pinned,
             x.active_ms, x.queue_deadline, x.linked, x.carry, x.started_at, '{}'::text[] AS reasons
 ), timer_row AS (
   SELECT run_id FROM rowlock.run_timer WHERE run_id = ANY(ARRAY(SELECT run_id FROM wished)) FOR UPDATE SKIP LOCKED
 ), timer AS (
   DELETE FROM rowlock.run_timer x WHERE x.run_id = ANY(ARRAY(SELECT run_id FROM timer_row))
   RETURNING x.run_id, x.pool_id, x.agent_id, x.revision_id, x.key, x.priority, x.vft, x.epoch, x.attempt, x.takeovers,
-            x.max_takeovers, x.blamed, x.suspected, x.quarantined,
+            x.max_takeovers, x.blamed, x.suspected, x.quarantined, x.build, x.pinned,
             x.active_ms, x.queue_deadline, x.linked, x.carry, x.started_at, '{}'::text[] AS reasons
 ), parked_row AS (
   SELECT run_id FROM rowlock.run_parked WHERE run_id = ANY(ARRAY(SELECT run_id FROM wished)) FOR UPDATE SKIP LOCKED
 ), parked AS (
   DELETE FROM rowlock.run_parked x WHERE x.run_id = ANY(ARRAY(SELECT run_id FROM parked_row))
   RETURNING x.run_id, x.pool_id, x.agent_id, x.revision_id, x.key, x.priority, x.vft, x.epoch, x.attempt, x.takeovers,
-            x.max_takeovers, x.blamed, x.suspected, x.quarantined,
+            x.max_takeovers, x.blamed, x.suspected, x.quarantined, x.build, x.pinned,
             x.active_ms, x.queue_deadline, x.linked, x.carry, x.started_at, x.reasons
 ), moved AS MATERIALIZED (
   SELECT e.*, CASE WHEN e.linked THEN nextval('rowlock.revision_seq') ELSE 0 END AS next_revision
   FROM (TABLE ready UNION ALL TABLE backlog UNION ALL TABLE timer UNION ALL TABLE parked) e
 ), held AS (
   INSERT INTO rowlock.run_parked (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                  max_takeovers, blamed, suspected, quarantined,
+                                  max_takeovers, blamed, suspected, quarantined, build, pinned,
                                   active_ms, queue_deadline, linked, revision, carry, ready_at, started_at,
                                   reasons)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-         max_takeovers, blamed, suspected, quarantined,
+         max_takeovers, blamed, suspected, quarantined, build, pinned,
          active_ms, queue_deadline, linked, next_revision, carry, rowlock.now(), started_at,
          array_append(array_remove(reasons, 'suspended'), 'suspended')
   FROM moved
@@ -273,19 +273,19 @@ WITH picked AS (
   FROM numbered n
 ), queued AS (
   INSERT INTO rowlock.run_ready (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                 max_takeovers, blamed, suspected, quarantined,
+                                 max_takeovers, blamed, suspected, quarantined, build, pinned,
                                  active_ms, queue_deadline, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, place, epoch, attempt, takeovers,
-         max_takeovers, blamed, suspected, quarantined,
+         max_takeovers, blamed, suspected, quarantined, build, pinned,
          active_ms, queue_deadline + (rowlock.now() - ready_at), linked, next_revision, carry,
          rowlock.now(), started_at
   FROM lined_up WHERE NOT held
 ), held_back AS (
   INSERT INTO rowlock.run_backlog (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                   max_takeovers, blamed, suspected, quarantined,
+                                   max_takeovers, blamed, suspected, quarantined, build, pinned,
                                    active_ms, queue_deadline, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, place, epoch, attempt, takeovers,
-         max_takeovers, blamed, suspected, quarantined,
+         max_takeovers, blamed, suspected, quarantined, build, pinned,
          active_ms, queue_deadline + (rowlock.now() - ready_at), linked, next_revision, carry,
          rowlock.now(), started_at
   FROM lined_up WHERE held

@@ -6,24 +6,25 @@
 WITH clock AS MATERIALIZED (
   SELECT rowlock.now() AS now
 ), me AS MATERIALIZED (
-  SELECT w.worker_id,
+  SELECT w.worker_id, w.build,
          w.claim_floor < $3::bigint AND w.quarantine AND coalesce(w.rests_until < rowlock.now(), true)
            AND (SELECT true FROM rowlock.run_lease l WHERE l.worker_id = w.worker_id LIMIT 1) IS NULL AS may_claim
   FROM rowlock.worker w WHERE w.worker_id = $1::bigint AND w.fenced_at IS NULL FOR SHARE
 ), picked AS (
   SELECT q.run_id FROM rowlock.run_ready q
   WHERE q.pool_id = $2::int AND q.quarantined AND (SELECT may_claim FROM me)
+    AND (q.build IS NULL OR q.build = (SELECT build FROM me))
   ORDER BY q.priority DESC, q.vft, q.run_id LIMIT 1 FOR UPDATE SKIP LOCKED
 ), taken AS (
   DELETE FROM rowlock.run_ready q WHERE q.run_id = ANY(ARRAY(SELECT run_id FROM picked))
   RETURNING q.*, CASE WHEN q.linked THEN nextval('rowlock.revision_seq') ELSE 0 END AS next_revision
 ), leased AS (
   INSERT INTO rowlock.run_lease (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                 max_takeovers, blamed, suspected, quarantined,
+                                 max_takeovers, blamed, suspected, quarantined, build, pinned,
                                  active_ms, linked, revision, carry, ready_at, started_at,
                                  worker_id, claim_token, claimed_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch + 1, attempt, takeovers,
-         max_takeovers, blamed, suspected, quarantined,
+         max_takeovers, blamed, suspected, quarantined, coalesce(build, CASE WHEN pinned THEN (SELECT build FROM me) END), pinned,
          active_ms, linked, next_revision, carry, ready_at, coalesce(started_at, c.now),
          $1::bigint, $3::bigint, c.now
   FROM taken CROSS JOIN clock c

@@ -15,6 +15,7 @@ SELECT count(*)::int AS asked FROM rowlock.run_attempt WHERE run_id = $1::bigint
 
 -- name: redrive
 -- Queue attempt $2 of run $1 if the one before it was the last, asked by $3. The key of run_attempt has one winner.
+-- A pinned run is pinned anew, to the build of the worker that takes it first: somebody asked for it now.
 -- The floor's lock keeps the retention from taking the run's history away meanwhile.
 WITH clock AS MATERIALIZED (
   SELECT rowlock.now() AS now
@@ -22,7 +23,7 @@ WITH clock AS MATERIALIZED (
   SELECT h.run_id FROM rowlock.history_floor h FOR SHARE
 ), target AS MATERIALIZED (
   -- An item of a batch may have got its custom resource after it ended.
-  SELECT r.run_id, r.pool_id, r.agent_id, r.revision_id, r.key, r.priority, r.max_takeovers,
+  SELECT r.run_id, r.pool_id, r.agent_id, r.revision_id, r.key, r.priority, r.max_takeovers, r.pinned,
          r.linked OR EXISTS (SELECT FROM rowlock.run_object o WHERE o.run_id = $1::bigint) AS linked,
          f.epoch, f.attempt + 1 AS attempt, f.carry, f.started_at, c.now
   FROM (SELECT x.* FROM rowlock.run x WHERE x.run_id = $1::bigint LIMIT 1) r
@@ -47,18 +48,18 @@ WITH clock AS MATERIALIZED (
   FROM begun b LEFT JOIN caps k USING (agent_id)
 ), queued AS (
   INSERT INTO rowlock.run_ready (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                 max_takeovers, active_ms, linked, revision, carry, ready_at, started_at)
+                                 max_takeovers, active_ms, linked, revision, carry, ready_at, started_at, pinned)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority,
          rowlock.ready_line(pool_id, priority, agent_id, key) + step, epoch, attempt, 0,
-         max_takeovers, 0, linked, next_revision, carry, now, started_at
+         max_takeovers, 0, linked, next_revision, carry, now, started_at, pinned
   FROM lined_up WHERE NOT held
 ), held_back AS (
   -- What ran before is the first of its key.
   INSERT INTO rowlock.run_backlog (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                   max_takeovers, active_ms, linked, revision, carry, ready_at, started_at)
+                                   max_takeovers, active_ms, linked, revision, carry, ready_at, started_at, pinned)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority,
          CASE WHEN started_at IS NULL THEN rowlock.backlog_line(priority, agent_id, key) + 1 ELSE '-infinity' END,
-         epoch, attempt, 0, max_takeovers, 0, linked, next_revision, carry, now, started_at
+         epoch, attempt, 0, max_takeovers, 0, linked, next_revision, carry, now, started_at, pinned
   FROM lined_up WHERE held
 ), changed AS (
   INSERT INTO rowlock.run_change (seq, run_id, kind, epoch)

@@ -12,22 +12,30 @@
 WITH clock AS MATERIALIZED (
   SELECT rowlock.now() AS now
 ), me AS MATERIALIZED (
-  SELECT w.worker_id, w.claim_floor < $3::bigint AND coalesce(w.rests_until < rowlock.now(), true) AS may_claim FROM rowlock.worker w
-  WHERE w.worker_id = $1::bigint AND w.fenced_at IS NULL FOR SHARE
+  SELECT w.worker_id, w.build, w.claim_floor < $3::bigint AS may_claim, coalesce(w.rests_until < rowlock.now(), true) AS awake
+  FROM rowlock.worker w WHERE w.worker_id = $1::bigint AND w.fenced_at IS NULL FOR SHARE
+), own AS (
+  -- Only for workers of this build, and begun: they go first. One that rests takes them if all others of it rest, too.
+  SELECT q.run_id FROM rowlock.run_ready q
+  WHERE q.pool_id = $2::int AND q.build = (SELECT build FROM me) AND NOT q.quarantined
+    AND (SELECT may_claim AND (awake OR NOT EXISTS (
+           SELECT FROM rowlock.worker o WHERE o.pool_id = $2::int AND o.build = me.build AND o.fenced_at IS NULL
+                                          AND coalesce(o.rests_until < rowlock.now(), true))) FROM me)
+  ORDER BY q.priority DESC, q.vft, q.run_id LIMIT $4::int FOR UPDATE SKIP LOCKED
 ), picked AS (
   SELECT q.run_id FROM rowlock.run_ready q
-  WHERE q.pool_id = $2::int AND NOT q.quarantined AND (SELECT may_claim FROM me)
-  ORDER BY q.priority DESC, q.vft, q.run_id LIMIT $4::int FOR UPDATE SKIP LOCKED
+  WHERE q.pool_id = $2::int AND NOT q.quarantined AND q.build IS NULL AND (SELECT may_claim AND awake FROM me)
+  ORDER BY q.priority DESC, q.vft, q.run_id LIMIT $4::int - (SELECT count(*)::int FROM own) FOR UPDATE SKIP LOCKED
 ), taken AS (
-  DELETE FROM rowlock.run_ready q WHERE q.run_id = ANY(ARRAY(SELECT run_id FROM picked))
+  DELETE FROM rowlock.run_ready q WHERE q.run_id = ANY(ARRAY(SELECT run_id FROM own UNION ALL SELECT run_id FROM picked))
   RETURNING q.*, CASE WHEN q.linked THEN nextval('rowlock.revision_seq') ELSE 0 END AS next_revision
 ), leased AS (
   INSERT INTO rowlock.run_lease (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                 max_takeovers, blamed, suspected, quarantined,
+                                 max_takeovers, blamed, suspected, quarantined, build, pinned,
                                  active_ms, linked, revision, carry, ready_at, started_at,
                                  worker_id, claim_token, claimed_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch + 1, attempt, takeovers,
-         max_takeovers, blamed, suspected, quarantined,
+         max_takeovers, blamed, suspected, quarantined, coalesce(build, CASE WHEN pinned THEN (SELECT build FROM me) END), pinned,
          active_ms, linked, next_revision, carry, ready_at, coalesce(started_at, c.now),
          $1::bigint, $3::bigint, c.now
   FROM taken CROSS JOIN clock c
@@ -122,7 +130,7 @@ SELECT NOT EXISTS (SELECT FROM me) AS fenced,
 WITH clock AS MATERIALIZED (
   SELECT rowlock.now() AS now
 ), me AS MATERIALIZED (
-  SELECT w.worker_id, w.name FROM rowlock.worker w WHERE w.worker_id = $1::bigint AND w.fenced_at IS NULL FOR SHARE
+  SELECT w.worker_id, w.name, w.build FROM rowlock.worker w WHERE w.worker_id = $1::bigint AND w.fenced_at IS NULL FOR SHARE
 ), asked AS MATERIALIZED (
   SELECT * FROM unnest($2::bigint[], $3::int[], $4::int[], $5::smallint[], $6::smallint[], $7::text[], $8::smallint[],
                        $9::int[], $10::bytea[])
@@ -164,7 +172,7 @@ WITH clock AS MATERIALIZED (
            rowlock.carry_on(g.run_id, g.epoch, g.carry, jsonb_build_object(
              'event', 66 /* ATTEMPT_FAILED */, 'epoch', g.epoch, 'attempt', g.attempt, 'worker', m.name,
              'reason', coalesce(f.reason, 'AgentError'), 'message', left(coalesce(f.message, ''), 1000),
-             'claimed_at', g.claimed_at, 'at', c.now),
+             'claimed_at', g.claimed_at, 'at', c.now, 'build', m.build),
              (SELECT count(*) FROM written w WHERE w.run_id = g.run_id AND w.kind >= 64)) END AS next_carry
   FROM gone g JOIN final f USING (run_id, epoch) CROSS JOIN me m CROSS JOIN clock c
   CROSS JOIN LATERAL (
@@ -184,10 +192,10 @@ WITH clock AS MATERIALIZED (
   ON CONFLICT (run_id, attempt) DO NOTHING
 ), again AS (
   INSERT INTO rowlock.run_timer (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                 max_takeovers, blamed, suspected, quarantined,
+                                 max_takeovers, blamed, suspected, quarantined, build, pinned,
                                  active_ms, linked, revision, carry, ready_at, started_at, due_at, reason)
   SELECT e.run_id, e.pool_id, e.agent_id, e.revision_id, e.key, e.priority, e.vft, e.epoch, e.attempt + 1, e.takeovers,
-         e.max_takeovers, e.blamed, e.suspected, e.quarantined,
+         e.max_takeovers, e.blamed, e.suspected, e.quarantined, e.build, e.pinned,
          e.used_ms, e.linked, e.next_revision, e.next_carry,
          e.now, e.started_at, e.now + e.retry_in * interval '1 second', 2 /* RETRY_BACKOFF */
   FROM ended e WHERE e.retried
@@ -213,14 +221,16 @@ WHERE (SELECT true FROM rowlock.run_final f
 
 -- name: release
 -- Give runs $2 that worker $1 holds at epochs $3 back to the queue, active for $4 milliseconds in all.
--- Under a cap they go to the backlog. A wish to cancel ends the run instead.
+-- Those with a build $5 go on with that alone; $6 says why. Under a cap they go to the backlog.
+-- A wish to cancel ends the run instead.
 -- One that has lived through its time alone is cleared: any loop may claim it again.
 WITH clock AS MATERIALIZED (
   SELECT rowlock.now() AS now
 ), me AS MATERIALIZED (
-  SELECT w.worker_id, w.name, w.quarantine FROM rowlock.worker w WHERE w.worker_id = $1::bigint AND w.fenced_at IS NULL FOR SHARE
+  SELECT w.worker_id, w.name, w.quarantine, w.build FROM rowlock.worker w WHERE w.worker_id = $1::bigint AND w.fenced_at IS NULL FOR SHARE
 ), asked AS MATERIALIZED (
-  SELECT * FROM unnest($2::bigint[], $3::int[], $4::bigint[]) AS a(run_id, epoch, used_ms)
+  SELECT * FROM unnest($2::bigint[], $3::int[], $4::bigint[], $5::text[], $6::text[])
+    AS a(run_id, epoch, used_ms, wanted_build, said)
 ), own AS MATERIALIZED (
   SELECT l.run_id, l.epoch FROM rowlock.run_lease l
   WHERE l.run_id = ANY($2::bigint[]) AND l.worker_id + 0 = (SELECT worker_id FROM me)
@@ -232,29 +242,31 @@ WITH clock AS MATERIALIZED (
 ), caps AS MATERIALIZED (
   SELECT * FROM rowlock.hold_caps(ARRAY(SELECT DISTINCT agent_id FROM gone))
 ), moved AS MATERIALIZED (
-  SELECT g.*, a.used_ms, m.name AS worker, c.now,
+  SELECT g.*, a.used_ms, coalesce(a.wanted_build, g.build) AS next_build, m.name AS worker, c.now,
          coalesce(k.hold_all OR (k.hold_keys AND g.key IS NOT NULL), false) AS held,
          g.quarantined AND NOT (m.quarantine AND c.now >= g.claimed_at + rowlock.probation(g.suspected)) AS stays_alone,
          CASE WHEN g.linked THEN nextval('rowlock.revision_seq') ELSE 0 END AS next_revision,
          rowlock.carry_on(g.run_id, g.epoch, g.carry, jsonb_build_object(
            'event', 65 /* HANDED_OVER */, 'epoch', g.epoch, 'attempt', g.attempt, 'worker', m.name,
-           'reason', 'Drained', 'claimed_at', g.claimed_at, 'at', c.now)) AS next_carry
+           'reason', CASE WHEN a.wanted_build IS NULL THEN 'Drained' ELSE 'OtherBuild' END,
+           'message', left(coalesce(a.said, ''), 1000),
+           'claimed_at', g.claimed_at, 'at', c.now, 'build', m.build)) AS next_carry
   FROM gone g JOIN asked a USING (run_id, epoch) CROSS JOIN me m CROSS JOIN clock c LEFT JOIN caps k USING (agent_id)
 ), queued AS (
   INSERT INTO rowlock.run_ready (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                 max_takeovers, blamed, suspected, quarantined,
+                                 max_takeovers, blamed, suspected, quarantined, build, pinned,
                                  active_ms, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-         max_takeovers, blamed, suspected, stays_alone,
+         max_takeovers, blamed, suspected, stays_alone, next_build, pinned,
          used_ms, linked, next_revision, next_carry, now, started_at
   FROM moved WHERE cancelled IS NULL AND NOT held
 ), held_back AS (
   -- What ran before is the first of its key.
   INSERT INTO rowlock.run_backlog (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                   max_takeovers, blamed, suspected, quarantined,
+                                   max_takeovers, blamed, suspected, quarantined, build, pinned,
                                    active_ms, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, '-infinity', epoch, attempt, takeovers,
-         max_takeovers, blamed, suspected, stays_alone,
+         max_takeovers, blamed, suspected, stays_alone, next_build, pinned,
          used_ms, linked, next_revision, next_carry, now, started_at
   FROM moved WHERE cancelled IS NULL AND held
 ), finals AS (

@@ -72,7 +72,7 @@ WITH clock AS MATERIALIZED (
 ), dead AS MATERIALIZED (
   SELECT a.worker_id, coalesce(w.name, 'unknown') AS worker, coalesce(w.fence_reason, 'WorkerDied') AS fence_reason,
          coalesce(w.fence_reason = 'Left', false) AS handed, least(w.fenced_at, c.now) AS lost_at, c.now,
-         coalesce(w.quarantine, false) AS quarantine, w.run_on_loop
+         coalesce(w.quarantine, false) AS quarantine, w.run_on_loop, coalesce(w.build, '') AS worker_build
   FROM (SELECT DISTINCT unnest($1::bigint[]) AS worker_id) a
   LEFT JOIN rowlock.worker w ON w.worker_id = a.worker_id
   CROSS JOIN clock c
@@ -81,7 +81,7 @@ WITH clock AS MATERIALIZED (
   DELETE FROM rowlock.run_lease l WHERE l.worker_id = ANY(ARRAY(SELECT worker_id FROM dead))
   RETURNING l.*, rowlock.cancel_wish(l.run_id) AS cancelled
 ), judged AS (
-  SELECT g.*, d.worker, d.fence_reason, d.handed, d.now,
+  SELECT g.*, d.worker, d.worker_build, d.fence_reason, d.handed, d.now,
          g.active_ms + greatest(0, extract(epoch FROM d.lost_at - g.claimed_at) * 1000)::bigint AS used_ms,
          rowlock.blame(reason => d.fence_reason, alone => d.quarantine OR count(*) OVER () = 1,
                        on_loop => g.run_id = d.run_on_loop,
@@ -106,32 +106,32 @@ WITH clock AS MATERIALIZED (
          rowlock.carry_on(c.run_id, c.epoch, c.carry, jsonb_build_object(
            'event', CASE WHEN c.handed THEN 65 /* HANDED_OVER */ ELSE 64 /* TAKEN_OVER */ END,
            'epoch', c.epoch, 'attempt', c.attempt, 'worker', c.worker, 'reason', c.fence_reason,
-           'claimed_at', c.claimed_at, 'at', c.now, 'blame', coalesce(c.blame, ''))) AS next_carry
+           'claimed_at', c.claimed_at, 'at', c.now, 'blame', coalesce(c.blame, ''), 'build', c.worker_build)) AS next_carry
   FROM counted c LEFT JOIN caps k USING (agent_id)
 ), queued AS (
   INSERT INTO rowlock.run_ready (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                 max_takeovers, blamed, suspected, quarantined,
+                                 max_takeovers, blamed, suspected, quarantined, build, pinned,
                                  active_ms, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, losses,
-         max_takeovers, counted, suspicion, to_be_alone,
+         max_takeovers, counted, suspicion, to_be_alone, build, pinned,
          used_ms, linked, next_revision, next_carry, now, started_at
   FROM moved WHERE fate = 'requeued' AND NOT held
 ), held_back AS (
   -- What ran before is the first of its key.
   INSERT INTO rowlock.run_backlog (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                   max_takeovers, blamed, suspected, quarantined,
+                                   max_takeovers, blamed, suspected, quarantined, build, pinned,
                                    active_ms, linked, revision, carry, ready_at, started_at)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, '-infinity', epoch, attempt, losses,
-         max_takeovers, counted, suspicion, to_be_alone,
+         max_takeovers, counted, suspicion, to_be_alone, build, pinned,
          used_ms, linked, next_revision, next_carry, now, started_at
   FROM moved WHERE fate = 'requeued' AND held
 ), delayed AS (
   -- 5, 10, 20 … 300 seconds from the second loss on that is put down to the run, each ± 50 %.
   INSERT INTO rowlock.run_timer (run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, takeovers,
-                                 max_takeovers, blamed, suspected, quarantined,
+                                 max_takeovers, blamed, suspected, quarantined, build, pinned,
                                  active_ms, linked, revision, carry, ready_at, started_at, due_at, reason)
   SELECT run_id, pool_id, agent_id, revision_id, key, priority, vft, epoch, attempt, losses,
-         max_takeovers, counted, suspicion, to_be_alone,
+         max_takeovers, counted, suspicion, to_be_alone, build, pinned,
          used_ms, linked, next_revision, next_carry, now, started_at,
          now + least(300, 5 * 2 ^ least(counted - 2, 10)) * (0.5 + random()) * interval '1 second',
          1 /* TAKEOVER_BACKOFF */

@@ -102,6 +102,7 @@ def _accept(tables: Tables, new: NewRun) -> Live:
         place=Place.READY,
         vft=0.0,
         ready_at=now,
+        pinned=new.pinned,
     )
     if new.queue_deadline_seconds is not None:
         run.queue_deadline = now + timedelta(seconds=new.queue_deadline_seconds)

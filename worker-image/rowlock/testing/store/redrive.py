@@ -53,6 +53,7 @@ def _queue(tables: Tables, run_id: RunId, final: Ended) -> None:
         attempt=final.attempt + 1,
         carry=final.carry,
         started_at=final.started_at,
+        pinned=new.pinned,
     )
     lines.begin_again(tables, run)
     tables.live[run_id] = run

@@ -90,6 +90,9 @@ class Live:
     blamed: int = 0
     suspected: int = 0
     quarantined: bool = False
+    #: The only build that may go on with it; a pinned run gets that of its first worker.
+    build: str | None = None
+    pinned: bool = False
     active_ms: int = 0
     revision: int = 0
     queue_deadline: datetime | None = None

@@ -46,7 +46,7 @@ def claim(
         return None
     if me.claim_floor >= token:
         return []
-    return [_lease(tables, run, worker) for run in _ready(tables, pool, alone=False)[:limit]]
+    return [_lease(tables, run, worker) for run in _ready(tables, me, pool, alone=False)[:limit]]
 
 
 def claim_alone(tables: Tables, worker: WorkerId, pool: PoolId, token: int) -> list[Claimed] | None:
@@ -56,7 +56,7 @@ def claim_alone(tables: Tables, worker: WorkerId, pool: PoolId, token: int) -> l
         return None
     if me.claim_floor >= token or not me.new.quarantine or tables.held_by([worker]):
         return []
-    return [_lease(tables, run, worker) for run in _ready(tables, pool, alone=True)[:1]]
+    return [_lease(tables, run, worker) for run in _ready(tables, me, pool, alone=True)[:1]]
 
 
 def adopt(
@@ -114,8 +114,13 @@ def release(
     return {run: _release(tables, worker, run, epoch, used) for run, epoch, used in runs}
 
 
-def _ready(tables: Tables, pool: PoolId, *, alone: bool) -> list[Live]:
-    return [x for x in tables.at(Place.READY) if (x.pool_id, x.quarantined) == (pool, alone)]
+def _ready(tables: Tables, me: Worker, pool: PoolId, *, alone: bool) -> list[Live]:
+    found = [
+        x
+        for x in tables.at(Place.READY)
+        if (x.pool_id, x.quarantined) == (pool, alone) and x.build in (None, me.new.build)
+    ]
+    return found if alone else sorted(found, key=lambda x: x.build is None)
 
 
 def _lease(tables: Tables, run: Live, worker: WorkerId) -> Claimed:
@@ -124,6 +129,8 @@ def _lease(tables: Tables, run: Live, worker: WorkerId) -> Claimed:
     run.epoch += 1
     run.queue_deadline = None
     run.started_at = run.started_at or now
+    if run.pinned and run.build is None:
+        run.build = tables.workers[worker].new.build
     tables.change(run, ChangeKind.CLAIMED)
     return _claimed(tables, run)
 
@@ -175,6 +182,7 @@ def _finish(tables: Tables, me: Worker, final: Final) -> Verdict:
             run,
             EventKind.ATTEMPT_FAILED,
             worker=me.new.name,
+            build=me.new.build,
             reason=final.reason or FailureReason.AGENT_ERROR,
             message=(final.message or "")[:_MOST_MESSAGE],
         ),
@@ -229,7 +237,14 @@ def _release(tables: Tables, worker: WorkerId, run_id: RunId, epoch: int, used: 
         return _earlier_release(tables, run_id, epoch)
     me = tables.workers[worker]
     run.carry = tables.carry_on(
-        run, tables.entry(run, EventKind.HANDED_OVER, worker=me.new.name, reason="Drained")
+        run,
+        tables.entry(
+            run,
+            EventKind.HANDED_OVER,
+            worker=me.new.name,
+            build=me.new.build,
+            reason="Drained",
+        ),
     )
     run.active_ms = used
     acquit(run, me, tables.now())

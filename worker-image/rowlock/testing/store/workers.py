@@ -202,7 +202,8 @@ def _note(tables: Tables, run: Live, worker: Worker | None, verdict: Blame | Non
     reason = _reason(worker)
     event = EventKind.HANDED_OVER if reason == FenceReason.LEFT else EventKind.TAKEN_OVER
     name = worker.new.name if worker else "unknown"
-    entry = tables.entry(run, event, worker=name, reason=reason, blame=verdict or "")
+    build = worker.new.build if worker else ""
+    entry = tables.entry(run, event, worker=name, build=build, reason=reason, blame=verdict or "")
     run.carry = tables.carry_on(run, entry)
 
 
