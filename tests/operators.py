@@ -150,13 +150,13 @@ class StubWorker:
         self._store = store
         self.worker_id = worker_id
         self.name = name
-        self._pool = pool
+        self.pool = pool
         self._seqs: dict[RunId, int] = {}
 
     async def claim(self, limit: int = 100) -> list[Claimed]:
         """Claim what waits."""
         claimed = await work.claim(
-            self._store, worker=self.worker_id, pool=self._pool, token=next(_tokens), limit=limit
+            self._store, worker=self.worker_id, pool=self.pool, token=next(_tokens), limit=limit
         )
         assert claimed is not None, "this worker is fenced"
         return claimed

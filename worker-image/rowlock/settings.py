@@ -84,6 +84,9 @@ class WorkerSettings(DatabaseSettings, BatchSettings):
     build
         What the worker runs: an image, best with its digest. Runs of Agents with
         `versionPolicy: Pinned` stay with workers of one build; default this package's version.
+    reserved
+        It goes on with runs of its own build alone and begins none; the operator sets it for
+        workers that stay behind a rollout for pinned runs.
     connect_timeout_seconds
         For how long a worker waits for an absent PostgreSQL at its start.
     metrics_port
@@ -123,6 +126,7 @@ class WorkerSettings(DatabaseSettings, BatchSettings):
     cluster: str = ""
     instance: str = ""
     build: str = ""
+    reserved: bool = False
     connect_timeout_seconds: float = Field(default=30, ge=0, le=3600)
     metrics_port: int = Field(default=0, ge=0, le=65535)
     max_result_bytes: int = Field(default=16 * 1024 * 1024, ge=1024)

@@ -390,6 +390,12 @@ KUBERNETES_EVENTS: dict[str, KubernetesEvent] = {
     "PoolUnhealthy": KubernetesEvent(
         "Warning", "Start", "Workers that are wanted cannot start; the note says why."
     ),
+    "PoolKeepsBuild": KubernetesEvent(
+        "Normal", "Keep", "Workers of an older build stay for runs that are pinned to it."
+    ),
+    "PoolLacksBuild": KubernetesEvent(
+        "Warning", "Keep", "Runs are pinned to a build of which no workers can be made."
+    ),
     "BatchAccepted": KubernetesEvent("Normal", "Accept", "The batch was written to the database."),
     "BatchRefused": KubernetesEvent(
         "Warning", "Accept", "The batch can never be carried out; nothing of it was started."

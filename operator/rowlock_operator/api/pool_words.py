@@ -33,6 +33,7 @@ POOL_CONDITIONS: Final[dict[str, str]] = {
     "DatabaseReachable": "Workers beat, so they have reached PostgreSQL.",
     "ScalingActive": "The operator decides the number of workers, and knows what to decide by.",
     "ScalingLimited": "Another number of workers is needed, and something is in the way.",
+    "OldBuildsKept": "Workers of older builds stay for runs that are pinned to them.",
 }
 
 #: (condition, reason) -> meaning.
@@ -65,6 +66,13 @@ POOL_REASONS: Final[dict[tuple[str, str], str]] = {
     ("DatabaseReachable", "NoWorkerBeats"): "Pods are ready, but none has reached the database.",
     ("DatabaseReachable", "NoWorkers"): "No worker has reached the database, and none is ready.",
     ("DatabaseReachable", "OperatorCannotReach"): "The operator itself gets no answer.",
+    ("OldBuildsKept", "PinnedRuns"): "They go when these runs have ended; the message counts them.",
+    ("OldBuildsKept", "NoneNeeded"): "No run is pinned to an older build.",
+    ("OldBuildsKept", "TemplateLost"): (
+        "Runs are pinned to a build whose Pods neither the Deployment nor its ReplicaSets "
+        "remember: they wait until the pool has that image again."
+    ),
+    ("OldBuildsKept", "Unknown"): "PostgreSQL does not answer: no rollout of another build begins.",
     ("ScalingActive", Why.SLOTS): "The number follows what runs and waits.",
     ("ScalingActive", Why.WAIT): "The oldest run waits too long: one more worker is asked for.",
     ("ScalingActive", Why.BOUNDS): "minReplicas or maxReplicas were changed.",

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from pydantic import ValidationError
 
-from rowlock_operator.api.agent import AgentSpec, Intake
+from rowlock_operator.api.agent import AgentSpec, Intake, VersionPolicy
 from rowlock_operator.intake.seen import Seen
 from rowlock_operator.kube.resources import ObjectKey
 
@@ -44,6 +44,11 @@ class KnownAgent:
     def paused(self) -> bool:
         """Tell whether new runs have to wait."""
         return self.spec is not None and self.spec.intake is Intake.PAUSED
+
+    @property
+    def pinned(self) -> bool:
+        """Tell whether its runs stay with the build that begins them."""
+        return self.spec is not None and self.spec.version_policy is VersionPolicy.PINNED
 
     def pool(self, default: str) -> str:
         """Return the WorkerPool of runs that name none."""

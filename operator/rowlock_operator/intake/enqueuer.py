@@ -67,6 +67,7 @@ class Enqueuer:
             namespace=seen.key.namespace,
             name=seen.key.name,
             generation=seen.generation,
+            pinned=it.agent.pinned,
         )
 
 

@@ -18,6 +18,8 @@ _NEWS: tuple[tuple[str, str, frozenset[str], str], ...] = (
     ("ScalingLimited", "True", frozenset({Limit.DOWNSTREAM.value}), "PoolScalingHeld"),
     ("ScalingLimited", "True", frozenset({Limit.MAXIMUM.value}), "PoolAtMaximum"),
     ("Available", "False", TROUBLES, "PoolUnhealthy"),
+    ("OldBuildsKept", "True", frozenset({"PinnedRuns"}), "PoolKeepsBuild"),
+    ("OldBuildsKept", "False", frozenset({"TemplateLost"}), "PoolLacksBuild"),
 )
 
 

@@ -38,6 +38,7 @@ from rowlock_operator.kube.specs.deployment import (
     deployment,
     disruption_budget,
 )
+from rowlock_operator.kube.specs.keeper import build_of
 from rowlock_operator.kube.specs.network import metrics_service, network_policy
 from rowlock_operator.pools.availability import Availability, availability, needs_pods
 from rowlock_operator.pools.replicas import first_replicas
@@ -119,14 +120,7 @@ class Deployments:
         """
         who = PoolIdentity(pool.namespace, pool.name, pool.uid)
         standing = self.standing(pool)
-        wanted = deployment(
-            who,
-            spec,
-            replicas=first_replicas(spec) if standing is None else replicas_of(standing),
-            database=self._secret(spec),
-            log_format=self._log_format,
-            cluster=self._cluster,
-        )
+        wanted = self._wanted(pool, spec)
         companions = (
             (DISRUPTION_BUDGETS, disruption_budget(who)),
             (NETWORK_POLICIES, network_policy(who, wanted["spec"]["template"])),
@@ -142,6 +136,32 @@ class Deployments:
         standing = self._standing.get((pool.namespace, labels.object_name(pool.name)))
         return standing if standing and labels.is_owned(standing, pool.uid) else None
 
+    def kept(self, pool: ObjectKey) -> dict[str, Item]:
+        """Return the Deployments that keep older builds of a pool, by their builds."""
+        found = (
+            item
+            for (namespace, _), item in self._standing.items()
+            if namespace == pool.namespace
+            and labels.KEPT_LABEL in (item["metadata"].get("labels") or {})
+            and labels.is_owned(item, pool.uid)
+        )
+        return {build: item for item in found if (build := build_of(item)) is not None}
+
+    def wanted_build(self, pool: ObjectKey, spec: WorkerPoolSpec) -> str:
+        """Return which build the workers of a pool are to be.
+
+        Raises
+        ------
+        PoolRefused
+            The pool makes no Deployment.
+        """
+        return build_of(self._wanted(pool, spec)) or spec.image
+
+    def would_roll(self, pool: ObjectKey, build: str) -> bool:
+        """Tell whether workers of another build stand there now."""
+        standing = self.standing(pool)
+        return standing is not None and build_of(standing) != build
+
     async def availability(self, pool: ObjectKey) -> Availability | None:
         """Return how the pool's Deployment stands, None if it has none."""
         standing = self.standing(pool)
@@ -153,8 +173,9 @@ class Deployments:
         return availability(standing, pods)
 
     async def pods(self, pool: ObjectKey, *, limit: int = 1000) -> list[Item]:
-        """Return up to `limit` of the pool's Pods."""
-        params = {"labelSelector": labels.selector(pool.name), "limit": str(limit)}
+        """Return up to `limit` of the pool's Pods, without those that are kept for pinned runs."""
+        selector = f"{labels.selector(pool.name)},!{labels.KEPT_LABEL}"
+        params = {"labelSelector": selector, "limit": str(limit)}
         page = await self._client.get(PODS.path(pool.namespace), params=params)
         return list(page["items"])
 
@@ -188,6 +209,17 @@ class Deployments:
         """Forget pools that were deleted."""
         self._applied = {uid: it for uid, it in self._applied.items() if uid in uids}
 
+    def _wanted(self, pool: ObjectKey, spec: WorkerPoolSpec) -> Item:
+        standing = self.standing(pool)
+        return deployment(
+            PoolIdentity(pool.namespace, pool.name, pool.uid),
+            spec,
+            replicas=first_replicas(spec) if standing is None else replicas_of(standing),
+            database=self._secret(spec),
+            log_format=self._log_format,
+            cluster=self._cluster,
+        )
+
     def _is_applied(self, uid: str, digest: str, standing: Item) -> bool:
         applied = self._applied.get(uid)
         return (
@@ -202,7 +234,7 @@ class Deployments:
     ) -> None:
         """Write the Deployment, then its companions; nothing if any of it cannot be."""
         for resource, item in ((DEPLOYMENTS, wanted), *companions):
-            await self._refuse_foreign(resource, who, item)
+            await self.refuse_foreign(resource, who, item)
         await self._write(DEPLOYMENTS, wanted, dry_run=True)
         name = wanted["metadata"]["name"]
         self._standing[who.namespace, name] = await self._write(DEPLOYMENTS, wanted)
@@ -223,7 +255,14 @@ class Deployments:
         if pool.uid in self._applied:
             self._note(pool, self._applied[pool.uid].digest)
 
-    async def _refuse_foreign(self, resource: Resource, who: PoolIdentity, wanted: Item) -> None:
+    async def refuse_foreign(self, resource: Resource, who: PoolIdentity, wanted: Item) -> None:
+        """Refuse to write what is there and does not belong to the pool.
+
+        Raises
+        ------
+        PoolRefused
+            It is there.
+        """
         name = wanted["metadata"]["name"]
         try:
             found = await self._client.get(resource.path(who.namespace, name))

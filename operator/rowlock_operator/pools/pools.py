@@ -12,6 +12,7 @@ import structlog
 from pydantic import ValidationError
 
 from rowlock.errors import StoreError, StoreUnavailable
+from rowlock.store.builds import BoundRuns, bound_runs
 from rowlock.store.connection import Connection
 from rowlock.store.scaling import PoolSignals, pool_signals
 from rowlock.store.types import PoolDemand, PoolId
@@ -30,6 +31,8 @@ from rowlock_operator.mirror.announcer import Announcer
 from rowlock_operator.pools.announcements import announcements
 from rowlock_operator.pools.autoscaler import Autoscaler, Scaling
 from rowlock_operator.pools.deployments import Deployments
+from rowlock_operator.pools.keepers import Keepers
+from rowlock_operator.pools.keeping import Keeping, without_bound
 from rowlock_operator.pools.scaling import FULL_PERCENT, LATE_MS
 from rowlock_operator.pools.status import Applied, Demand, differs, pool_status
 
@@ -85,6 +88,7 @@ class Pools:
         self._connection = connection
         self._catalog = catalog
         self._deployments = deployments
+        self._keepers = Keepers(client, deployments)
         self._autoscaler = autoscaler
         self._announcer = announcer
         self._metrics = metrics
@@ -93,12 +97,12 @@ class Pools:
 
     async def run_once(self) -> PoolsReport:
         """Bring every pool in line once; one that fails does not hold up the others."""
-        rows = await self._signals()
+        rows, bound = await self._signals(), await self._bound()
         await self._deployments.read()
         report = PoolsReport(len(self._catalog.pools))
         for name, seen in list(self._catalog.pools.items()):
             try:
-                done = await self._reconcile(name, seen, rows)
+                done = await self._reconcile(name, seen, rows, bound)
                 self._metrics.add(m.RECONCILES, WORKER_POOLS.kind, "done")
             except (KubeError, StoreError) as error:
                 done = PoolsReport(failed=1)
@@ -120,8 +124,19 @@ class Pools:
             return None
         return {(row.demand.namespace, row.demand.name): row for row in rows}
 
+    async def _bound(self) -> list[BoundRuns] | None:
+        try:
+            return await bound_runs(self._connection)
+        except StoreUnavailable as error:
+            log.warning("The builds of runs are unknown", error=str(error))
+            return None
+
     async def _reconcile(
-        self, name: Name, seen: Seen, rows: Mapping[Name, PoolSignals] | None
+        self,
+        name: Name,
+        seen: Seen,
+        rows: Mapping[Name, PoolSignals] | None,
+        everything: Sequence[BoundRuns] | None,
     ) -> PoolsReport:
         demand = Demand(rows is not None, rows.get(name) if rows else None)
         try:
@@ -129,26 +144,43 @@ class Pools:
         except ValidationError as error:
             log.error("A WorkerPool is not valid", pool=str(seen.key), problem=problem_of(error))
             return PoolsReport()
-        refusal = await self._apply(seen, spec)
+        pool_id = demand.signals.demand.pool_id if demand.signals else None
+        bound = None if everything is None else [it for it in everything if it.pool_id == pool_id]
+        refusal, keeping = await self._apply(seen, spec, bound)
         # Nobody has queued anything for a pool that the database does not know.
         signals = demand.signals or (_nothing(name) if demand.reachable else None)
+        if signals and bound and refusal is None:
+            current = self._deployments.wanted_build(seen.key, spec)
+            signals = without_bound(signals, bound, current=current)
         scaling = await self._scale(seen, spec, signals)
-        applied = Applied(refusal, await self._deployments.availability(seen.key))
+        stands = await self._deployments.availability(seen.key)
+        applied = Applied(refusal, stands, keeping)
         self._measure(name, scaling, applied, demand)
         written = await self._show(seen, scaling, applied, demand)
         period = float(spec.autoscaling.poll_period_seconds)
         return PoolsReport(written=written, scaled=scaling.scaled is not None, period=period)
 
-    async def _apply(self, seen: Seen, spec: WorkerPoolSpec) -> tuple[str, str] | None:
-        """Write the pool's objects; return why they were refused."""
+    async def _apply(
+        self, seen: Seen, spec: WorkerPoolSpec, bound: Sequence[BoundRuns] | None
+    ) -> tuple[tuple[str, str] | None, Keeping | None]:
+        """Write the pool's objects; return why they were refused, and which builds are kept.
+
+        Older builds come first: a rollout of the Deployment begins to end their workers.
+        Where nobody knows which have runs, nothing of them changes, and no rollout begins.
+        """
+        keeping: Keeping | None = None
         try:
-            await self._deployments.ensure(seen.key, spec)
+            current = self._deployments.wanted_build(seen.key, spec)
+            if bound is not None:
+                keeping = await self._keepers.ensure(seen.key, spec, bound, current=current)
+            if bound is not None or not self._deployments.would_roll(seen.key, current):
+                await self._deployments.ensure(seen.key, spec)
         except PoolRefused as refused:
-            return refused.reason, str(refused)
+            return (refused.reason, str(refused)), keeping
         except Rejected as error:
             causes: Sequence[Any] = getattr(error, "causes", ())
-            return "InvalidPodTemplate", "; ".join(map(str, causes)) or str(error)
-        return None
+            return ("InvalidPodTemplate", "; ".join(map(str, causes)) or str(error)), keeping
+        return None, keeping
 
     async def _scale(
         self, seen: Seen, spec: WorkerPoolSpec, signals: PoolSignals | None

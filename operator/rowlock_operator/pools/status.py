@@ -15,6 +15,7 @@ from rowlock_operator.kube.conditions import Condition, merged, timestamp
 from rowlock_operator.kube.specs import labels
 from rowlock_operator.pools.autoscaler import Scaling
 from rowlock_operator.pools.availability import Availability
+from rowlock_operator.pools.keeping import Keeping, said
 from rowlock_operator.pools.scaling import Outcome
 
 
@@ -28,10 +29,13 @@ class Applied:
         (reason, message) if it was not written, and why.
     availability
         None while there is no Deployment.
+    keeping
+        Older builds; None if nobody knows.
     """
 
     refusal: tuple[str, str] | None = None
     availability: Availability | None = None
+    keeping: Keeping | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,7 @@ def _pool_conditions(scaling: Scaling, applied: Applied, demand: Demand) -> Iter
     yield _database(applied, demand)
     yield _active(scaling)
     yield _limited(scaling)
+    yield _old_builds(applied.keeping)
 
 
 def _ready(applied: Applied) -> Condition:
@@ -180,6 +185,18 @@ def _limited(scaling: Scaling) -> Condition:
     # That a smaller pool must be enough for a while is how it should be, and no news.
     limits = decision.limit is not Limit.WINDOW
     return Condition(type_, limits, decision.limit.value, decision.message)
+
+
+def _old_builds(keeping: Keeping | None) -> Condition:
+    type_ = "OldBuildsKept"
+    if keeping is None:
+        return Condition(type_, None, "Unknown", "PostgreSQL does not say which builds have runs")
+    if keeping.lost:
+        message = f"nobody knows what the Pods of these builds were: {said(keeping.lost)}"
+        return Condition(type_, False, "TemplateLost", message)
+    if keeping.kept:
+        return Condition(type_, True, "PinnedRuns", said(keeping.kept))
+    return Condition(type_, False, "NoneNeeded")
 
 
 def _last_scale(scaling: Scaling, before: Mapping[str, Any], now: datetime) -> dict[str, Any]:

@@ -63,6 +63,7 @@ async def test_a_pool_becomes_a_deployment_and_a_disruption_budget(stage: Stage)
         "DatabaseReachable": "Unknown/NoWorkers",
         "ScalingActive": "True/SlotUtilization",
         "ScalingLimited": "False/WithinLimits",
+        "OldBuildsKept": "False/NoneNeeded",
     }
 
     async def settled() -> bool:

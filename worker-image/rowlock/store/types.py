@@ -372,6 +372,8 @@ class NewWorker:
         It claims only runs that are to be alone, one at a time.
     cluster
         Of its pod; the operator of that cluster fences it once the pod is gone.
+    reserved
+        It claims only runs that no other build may go on with: it rests for ever.
     """
 
     pool_id: PoolId
@@ -384,6 +386,7 @@ class NewWorker:
     node: str | None = None
     quarantine: bool = False
     cluster: str | None = None
+    reserved: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from rowlock.store.types import Beat, Fenced, NewWorker, Reaped, RunId, Wish, Wo
 
 _NEW: Final = attrgetter(
     *("pool_id", "instance", "name", "pod_uid", "node", "pid", "build", "lease_seconds"),
-    *("quarantine", "cluster"),
+    *("quarantine", "cluster", "reserved"),
 )
 _BEAT: Final = attrgetter(
     "worker_id",

@@ -61,6 +61,7 @@ def _plan(settings: WorkerSettings, pool: PoolId, index: int, slots: int) -> Pla
         pod_uid=settings.pod_uid or None,
         node=settings.node or None,
         cluster=settings.cluster or None,
+        reserved=settings.reserved,
     )
     boot = Boot(
         database_url=settings.database_url.get_secret_value(),

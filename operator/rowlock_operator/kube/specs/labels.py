@@ -12,6 +12,9 @@ POOL_LABEL = f"{names.GROUP}/pool"
 #: Of a Pod: which template it was made from.
 TEMPLATE_ANNOTATION = f"{names.GROUP}/template"
 
+#: Of what stays behind a rollout for pinned runs: the digest of its build.
+KEPT_LABEL = f"{names.GROUP}/kept-build"
+
 
 def object_name(pool: str) -> str:
     """Return the name of a pool's Deployment and of all that belongs to it."""

@@ -323,7 +323,7 @@ CREATE TABLE rowlock.worker (
   -- Whose code its event loop executed when it ended, as its supervisor saw; NULL where nobody knows.
   run_on_loop   bigint,
   -- Until then it claims nothing: the autoscaler is about to take its pod away. It lapses by itself, so that
-  -- no worker stays idle for an operator that is gone.
+  -- no worker stays idle for an operator that is gone. 'infinity' for one that is there for pinned runs of its build.
   rests_until   timestamptz
 );
 CREATE INDEX worker_quarantine ON rowlock.worker (pool_id) WHERE quarantine AND fenced_at IS NULL;

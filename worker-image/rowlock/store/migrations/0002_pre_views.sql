@@ -103,7 +103,7 @@ FROM rowlock.pool p
 LEFT JOIN (SELECT pool_id, count(*) AS running FROM rowlock.run_lease GROUP BY pool_id) l USING (pool_id)
 LEFT JOIN (SELECT pool_id, count(*) AS claimable, min(ready_at) AS oldest_ready_at,
                   count(*) FILTER (WHERE quarantined) AS quarantined,
-                  min(ready_at) FILTER (WHERE NOT quarantined) AS oldest_for_slot_at
+                  min(ready_at) FILTER (WHERE NOT quarantined AND build IS NULL) AS oldest_for_slot_at
            FROM rowlock.run_ready GROUP BY pool_id) q USING (pool_id)
 LEFT JOIN (SELECT pool_id, count(*) AS waiting FROM rowlock.run_backlog GROUP BY pool_id) b USING (pool_id)
 LEFT JOIN (SELECT pool_id, count(*) AS waiting FROM rowlock.run_timer GROUP BY pool_id) t USING (pool_id)

@@ -7,13 +7,14 @@ WITH clock AS MATERIALIZED (
   SELECT rowlock.now() AS now
 ), me AS MATERIALIZED (
   SELECT w.worker_id, w.build,
-         w.claim_floor < $3::bigint AND w.quarantine AND coalesce(w.rests_until < rowlock.now(), true)
-           AND (SELECT true FROM rowlock.run_lease l WHERE l.worker_id = w.worker_id LIMIT 1) IS NULL AS may_claim
+         w.claim_floor < $3::bigint AND w.quarantine
+           AND (SELECT true FROM rowlock.run_lease l WHERE l.worker_id = w.worker_id LIMIT 1) IS NULL AS may_claim,
+         coalesce(w.rests_until < rowlock.now(), true) AS awake
   FROM rowlock.worker w WHERE w.worker_id = $1::bigint AND w.fenced_at IS NULL FOR SHARE
 ), picked AS (
   SELECT q.run_id FROM rowlock.run_ready q
   WHERE q.pool_id = $2::int AND q.quarantined AND (SELECT may_claim FROM me)
-    AND (q.build IS NULL OR q.build = (SELECT build FROM me))
+    AND CASE WHEN q.build IS NULL THEN (SELECT awake FROM me) ELSE q.build = (SELECT build FROM me) END
   ORDER BY q.priority DESC, q.vft, q.run_id LIMIT 1 FOR UPDATE SKIP LOCKED
 ), taken AS (
   DELETE FROM rowlock.run_ready q WHERE q.run_id = ANY(ARRAY(SELECT run_id FROM picked))

@@ -22,12 +22,12 @@ LEFT JOIN (SELECT v.pool_id,
 ORDER BY p.pool_id;
 
 -- name: rest_pods
--- Let the workers of pods $2 of pool $1 claim nothing for $3 seconds, and all others of that pool claim again.
+-- Let the workers of pods $2 of pool $1 claim nothing for $3 seconds, and all others of that pool but reserved ones claim again.
 -- It waits for the claims under way: what it leaves with a resting worker stays the last that this one holds.
 WITH meant AS (
   SELECT worker_id FROM rowlock.worker
   WHERE pool_id = $1::int AND fenced_at IS NULL AND pod_uid IS NOT NULL
-    AND (pod_uid = ANY($2::text[]) OR rests_until IS NOT NULL)
+    AND (pod_uid = ANY($2::text[]) OR rests_until IS NOT NULL) AND rests_until IS DISTINCT FROM 'infinity'
   ORDER BY worker_id FOR UPDATE
 )
 UPDATE rowlock.worker w

@@ -3,16 +3,18 @@
 -- and keeps new ones out; `move_leases` must see what those writes left, so it needs a newer snapshot.
 
 -- name: register
--- Register one process for each place of the columns $1..$10; one whose pod rests will rest, too.
+-- Register one process for each place of the columns $1..$11; one whose pod rests will rest, too, a reserved one for ever.
 WITH asked AS (
   SELECT * FROM unnest($1::int[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[], $8::float8[],
-                       $9::boolean[], $10::text[])
-    WITH ORDINALITY AS u(pool_id, instance, name, pod_uid, node, pid, build, lease_seconds, quarantine, cluster, place)
+                       $9::boolean[], $10::text[], $11::boolean[])
+    WITH ORDINALITY AS u(pool_id, instance, name, pod_uid, node, pid, build, lease_seconds, quarantine, cluster, reserved,
+                         place)
 ), made AS (
   INSERT INTO rowlock.worker (pool_id, instance, name, pod_uid, node, pid, build, lease_seconds, quarantine, cluster,
                               rests_until)
   SELECT pool_id, instance, name, pod_uid, node, pid, build, lease_seconds, quarantine, cluster,
-         (SELECT max(w.rests_until) FROM rowlock.worker w WHERE w.pod_uid = a.pod_uid AND w.fenced_at IS NULL)
+         CASE WHEN reserved THEN 'infinity' ELSE
+           (SELECT max(w.rests_until) FROM rowlock.worker w WHERE w.pod_uid = a.pod_uid AND w.fenced_at IS NULL) END
   FROM asked a ORDER BY place
   RETURNING worker_id
 ), beating AS (
