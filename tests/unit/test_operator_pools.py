@@ -438,6 +438,7 @@ def test_a_pool_says_how_it_stands(applied: Applied, asked: Demand, wanted: dict
         "DatabaseReachable",
         "ScalingActive",
         "ScalingLimited",
+        "OldBuildsKept",
     }
 
 

@@ -68,8 +68,13 @@ FAILURE_REASONS: Final[dict[FailureReason, str]] = {
     FailureReason.AGENT_LOAD_ERROR: "The Agent's entrypoint cannot be imported by the worker.",
     FailureReason.INVALID_INPUT: "The input does not fit the type that the agent declares.",
     FailureReason.INVALID_OUTPUT: "The result does not fit the type that the agent declares.",
-    FailureReason.INVALID_SPEC: "The operator cannot carry out the spec.",
-    FailureReason.NON_DETERMINISTIC: "The code asked for another step than its history holds.",
+    FailureReason.INVALID_SPEC: (
+        "The operator cannot carry out the spec, or the Agent's tools do not fit its code."
+    ),
+    FailureReason.NON_DETERMINISTIC: (
+        "The code asked for another step than its history holds, "
+        "and no worker of the build that wrote it lives."
+    ),
     FailureReason.TOO_LARGE: "The input, a step's result or the result is larger than allowed.",
     FailureReason.TAKEOVER_LIMIT_REACHED: (
         "More losses of workers are put down to the run than maxTakeovers allows."

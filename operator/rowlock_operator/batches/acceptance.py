@@ -139,6 +139,7 @@ class Acceptance:
             priority=it.priority,
             max_takeovers=it.max_takeovers,
             queue_deadline_seconds=it.queue_deadline_seconds,
+            pinned=it.agent.pinned,
         )
         return NewBatch(
             self._cluster,

@@ -117,6 +117,8 @@ def _waiting(snapshot: RunSnapshot) -> str:
         return "processes died that it may have killed, so it goes on alone, in one of its own"
     if snapshot.due_at:
         return f"not before {snapshot.due_at:%Y-%m-%dT%H:%M:%SZ}"
+    if snapshot.place is Place.READY and snapshot.build is not None:
+        return f"only a worker of the build {snapshot.build} goes on with it"
     return ""
 
 

@@ -16,6 +16,7 @@ from tests.operators import (  # noqa: F401
     Stage,
     StubWorker,
     access,
+    condition,
     eventually,
     pool_spec,
     stage_fixture,
@@ -80,6 +81,12 @@ async def test_old_workers_stay_for_pinned_runs_and_go_with_the_last(stage: Stag
         reserved = await worker(stage, pod, OLD, kept=True)
         new = await worker(stage, await a_pod(stage, NEW), NEW, kept=False)
         await old.die(FenceReason.LEFT)  # its Pod is replaced: what it held goes back
+
+        async def waits() -> bool:
+            said = condition(await stage.status("one"), "Running")["message"]
+            return bool(said == f"only a worker of the build {OLD} goes on with it")
+
+        await eventually(waits, "the build that the run waits for")
         await stage.run("two")
         await stage.shows("two", reason="WaitingForWorker")
         [second] = await new.claim_all(1)

@@ -114,7 +114,7 @@ def arguments(today: list[int]) -> dict[str, list[Any]]:
         [None] * n,
     ]
     new += [[f"new-{i}" for i in today], [b"1"] * n, ["c"] * n, [f"new-{i}" for i in today]]
-    new += [["ns"] * n, ["r"] * n, [1] * n]
+    new += [["ns"] * n, ["r"] * n, [1] * n, [False] * n]
     workers = list(range(1, 9))
     parks = [today, [1] * n, [9] * n, [0] * n, ["sleep,approval"] * n, [60.0] * n, [b"1"] * n]
     parks += [today, ["s"] * n, ["d"] * n, ["t"] * n, [b"1"] * n, [None] * n]
@@ -259,6 +259,21 @@ async def test_claim_reads_no_more_rows_than_it_takes(raw: asyncpg.Connection) -
     plan = await explain(raw, "claim", "force_generic_plan", run=True)
     scans = [n for n in nodes(plan) if n.get("Index Name") == "run_ready_claim"]
     assert [scan["Actual Rows"] * scan["Actual Loops"] for scan in scans] == [64]
+    assert not [n for n in nodes(plan) if n["Node Type"] in ("Sort", "Incremental Sort")]
+
+
+async def test_a_claim_meets_only_the_runs_of_its_own_build(raw: asyncpg.Connection) -> None:
+    """However many are bound to others, and wherever they stand in the order of the queue."""
+    await raw.execute("DELETE FROM rowlock.run_lease")
+    await raw.execute(
+        "UPDATE rowlock.run_ready SET priority = 9, pinned = true, "
+        "build = CASE WHEN vft < 40 THEN 'b' ELSE 'other' END WHERE vft < 20000"
+    )
+    plan = await explain(raw, "claim", "force_generic_plan", run=True)
+    lines = ("run_ready_build", "run_ready_claim")
+    scans = [n for n in nodes(plan) if n.get("Index Name") in lines]
+    rows = {n["Index Name"]: n["Actual Rows"] * n["Actual Loops"] for n in scans}
+    assert rows == {"run_ready_build": 39, "run_ready_claim": 25}
     assert not [n for n in nodes(plan) if n["Node Type"] in ("Sort", "Incremental Sort")]
 
 

@@ -227,6 +227,7 @@ def _new(row: Any, item: Any) -> NewRun:
         priority=row["priority"],
         max_takeovers=row["max_takeovers"],
         queue_deadline_seconds=row["queue_deadline_seconds"],
+        pinned=row["pinned"],
         cluster=row["cluster"] if uid else None,
         uid=uid,
         namespace=row["namespace"] if uid else "",

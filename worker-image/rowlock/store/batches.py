@@ -285,6 +285,7 @@ async def _accept(conn: Connection, batch: NewBatch) -> tuple[BatchId, bool]:
         *(run.agent_id, run.revision_id, run.pool_id, run.key, run.priority, run.max_takeovers),
         *(run.queue_deadline_seconds, run.options),
         *(batch.parallelism, batch.max_failed_percent, batch.materialize.value),
+        run.pinned,
     )
     if row is not None:
         return BatchId(row["batch_id"]), True

@@ -522,6 +522,8 @@ class RunSnapshot:
         How many of the takeovers count towards `max_takeovers`.
     quarantined
         It is claimed alone, for processes died that it may have killed.
+    build
+        The only build of a worker that may go on with it; None for any.
     worker
         Name of the worker that holds it, or held it last (final).
     pod_uid
@@ -560,6 +562,7 @@ class RunSnapshot:
     agent_revision: str
     blamed: int = 0
     quarantined: bool = False
+    build: str | None = None
     ready_at: datetime | None = None
     claimed_at: datetime | None = None
     started_at: datetime | None = None

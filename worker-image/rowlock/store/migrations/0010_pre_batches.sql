@@ -21,6 +21,7 @@ CREATE TABLE rowlock.batch (
   max_takeovers smallint NOT NULL,
   queue_deadline_seconds float8,
   options       bytea NOT NULL,
+  pinned        boolean NOT NULL DEFAULT false,
   -- What may change.
   parallelism   int,
   max_failed_percent smallint NOT NULL,

@@ -4,9 +4,10 @@
 -- name: accept_batch
 -- Write a batch that is new, unless its object ($1, $2) has one.
 INSERT INTO rowlock.batch (cluster, uid, namespace, name, agent_id, revision_id, pool_id, key, priority, max_takeovers,
-                           queue_deadline_seconds, options, parallelism, max_failed_percent, materialize)
+                           queue_deadline_seconds, options, parallelism, max_failed_percent, materialize, pinned)
 VALUES ($1::text, $2::text, $3::text, $4::text, $5::int, $6::int, $7::int, $8::text, $9::smallint, $10::smallint,
-        $11::float8, $12::bytea, $13::int, $14::smallint, $15::smallint)
+        $11::float8, $12::bytea, $13::int, $14::smallint, $15::smallint,
+        $16::boolean)
 ON CONFLICT (cluster, uid) DO NOTHING
 RETURNING batch_id;
 
