@@ -407,6 +407,16 @@ def change(kind: ChangeKind, seq: int = 10, epoch: int = 1, run: int = 77) -> Ch
             "worker-2",
         ),
         (
+            change(ChangeKind.HANDED_OVER, epoch=2),
+            leased(
+                epoch=2,
+                lifecycle=(moved(1, kind=EventKind.HANDED_OVER, message="step 'a' differs"),),
+            ),
+            "RunHandedOver",
+            "from worker-1 to worker-2, resumed at step 14: step 'a' differs",
+            "worker-2",
+        ),
+        (
             change(ChangeKind.RETRYING),
             snap(Place.TIMER, attempt=2, due_at=NOW),
             "RunRetrying",

@@ -173,7 +173,8 @@ def _moved(change: Change, snapshot: RunSnapshot) -> tuple[str, str, str] | None
     move = moves[-1]
     note = f"from {move.from_worker} to {move.to_worker}, resumed at step {move.step}"
     if not taken:
-        return "RunHandedOver", note, move.to_worker
+        why = f": {move.message}" if move.message else ""
+        return "RunHandedOver", note + why, move.to_worker
     return "RunTakenOver", f"{note}, {move.count}: {move.reason}", move.to_worker
 
 
