@@ -52,7 +52,7 @@ def policy_of(
         )
     declared = fn.policy if isinstance(fn, Declared) else _DEFAULT
     if side_effects is None and retries is None and timeout is None:
-        return stricter(declared, rule_of(fn, rules))
+        return stricter(declared, rule_of(fn, rules)) if rules else declared
     if side_effects is not None and side_effects not in SIDE_EFFECTS:
         raise AgentError(f"side_effects={side_effects!r} is not one of {', '.join(SIDE_EFFECTS)}.")
     policy = Policy(
@@ -99,7 +99,7 @@ def question_of(
     """Return what a person must answer first, if `fn` is a tool that says so, or its Agent does."""
     if not isinstance(fn, Declared) or fn.approval is None:
         return None
-    rule = rule_of(fn, rules)
+    rule = rule_of(fn, rules) if rules else None
     always = rule is not None and rule.always_ask
     if fn.approval.never and not always:
         return None

@@ -171,7 +171,8 @@ class ChatAgent(Generic[In, Out]):
             The attempt ends with that reason.
         """
         run = Run(journal, budget=self.budget)
-        self._toolbox.check(journal.options.tools, agent=self.name)
+        if journal.options.tools:
+            self._toolbox.check(journal.options.tools, agent=self.name)
         with outcome_errors():
             return run._result(await self._converse(run, value))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -17,9 +18,12 @@ from rowlock.agents.record import Decision, Dropped, OutcomeUnknown, Record, Ver
 from rowlock.agents.work import Work
 from rowlock.clock import Clock
 from rowlock.errors import AgentError, ApprovalDenied, NonDeterministic, StepFailed
+from rowlock.options import ToolRule
 from rowlock.states import EventKind
 
 T = TypeVar("T")
+
+_NO_RULES: Mapping[str, ToolRule] = {}
 
 
 class Wait(msgspec.Struct, array_like=True):
@@ -57,7 +61,9 @@ class Steps:
     def __init__(self, journal: Journal, clock: Clock, budget: Budget = NO_BUDGET) -> None:
         self.journal = journal
         #: By the name of a tool: how the Agent object makes it stricter.
-        self.rules = {rule.name: rule for rule in journal.options.tools}
+        self.rules: Mapping[str, ToolRule] = _NO_RULES
+        if journal.options.tools:
+            self.rules = {rule.name: rule for rule in journal.options.tools}
         self.spending = Spending(journal, budget)
         self.finished = 0
         self.totals = Totals()

@@ -78,16 +78,17 @@ class Toolbox:
         except Misfit as error:
             return _say(f"Error: the arguments of {call.name!r} do not fit: {error}")
         given = (call.arguments or "{}").encode()
+        rule = steps.rules.get(tool.name)
         work: Work[str] = Work(
             key=f"{tool.name}:{place}",
             args_digest=digest_bytes(call.arguments.encode()),
             fn=tool.answer,
             args=(run, arguments),
             codec=tool.codec,
-            policy=stricter(tool.policy, steps.rules.get(tool.name)),
+            policy=stricter(tool.policy, rule) if rule else tool.policy,
             crossing=partial(tool.crossing, call.arguments) if tool.crosses else None,
         )
-        return _answer(steps, work, tool, given)
+        return _answer(steps, work, tool, given, always=rule is not None and rule.always_ask)
 
     def _add(self, tool: AnyTool, agent: str) -> None:
         if not isinstance(tool, Tool):
@@ -106,10 +107,10 @@ async def _say(text: str) -> str:
     return text
 
 
-async def _answer(steps: Steps, work: Work[str], tool: AnyTool, given: bytes) -> str:
+async def _answer(
+    steps: Steps, work: Work[str], tool: AnyTool, given: bytes, *, always: bool
+) -> str:
     """Return what the model is told: the result, or why there is none."""
-    rule = steps.rules.get(tool.name)
-    always = rule is not None and rule.always_ask
     if always or not tool.approval.never:
         work.question = tool.approval.question(work.key, given, (), work.args[1], always=always)
     ask: Question | None = None
