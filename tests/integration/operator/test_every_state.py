@@ -62,6 +62,9 @@ EVENTS_ELSEWHERE = {
         ("PoolScaled", "PoolScalingHeld", "PoolAtMaximum", "PoolUnhealthy"),
         "tests/integration/operator/test_autoscaling.py",
     ),
+    **dict.fromkeys(
+        ("PoolKeepsBuild", "PoolLacksBuild"), "tests/integration/operator/test_old_builds.py"
+    ),
 }
 LOSSES = [reason for reason in FenceReason if reason is not FenceReason.LEFT]
 

@@ -137,4 +137,5 @@ async def test_a_build_comes_back_from_the_replica_sets_and_one_that_is_lost_is_
     await stranger.claim_one()
     said = await says(stage, "OldBuildsKept", "False/TemplateLost")
     assert "example.test/agents:0 (1 pinned runs)" in said
+    await announced(stage, "PoolLacksBuild")
     await old.finish(first)

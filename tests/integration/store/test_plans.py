@@ -200,7 +200,7 @@ def arguments(today: list[int]) -> dict[str, list[Any]]:
         "batch_statuses": [[1], 20],
         "unnamed_items": [1, 20, False],
         "name_objects": [1, [f"i-{501 + 2 * i}" for i in range(20)], [f"o-{i}" for i in range(20)]],
-        "unmade_objects": [1, 20],
+        "unmade_objects": [1, 20, ["item-1"]],
         "link_objects": ["c", ["ns"], ["object-451"], ["new"], [1]],
         "objects_wanted": [[1]],
         "watched_runs": [today, [0] * n, 200, 65536],
