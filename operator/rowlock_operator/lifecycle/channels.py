@@ -11,10 +11,10 @@ from rowlock_operator import metrics as m
 from rowlock_operator.kube.client import KubeClient, Lane, Rates
 from rowlock_operator.kube.credentials import Access
 from rowlock_operator.lifecycle import startup
-from rowlock_operator.lifecycle.assembly import Connections
 from rowlock_operator.lifecycle.election import Term
 from rowlock_operator.lifecycle.elector import Elector
 from rowlock_operator.lifecycle.lease_access import LeaseAccess, Place
+from rowlock_operator.lifecycle.means import Connections
 from rowlock_operator.settings import OperatorSettings
 
 _PULSE_SECONDS = 5.0

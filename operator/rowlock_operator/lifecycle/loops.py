@@ -80,6 +80,18 @@ def backoff(failures: int) -> float:
     return round(wait * random.uniform(0.8, 1.2), 3)  # noqa: S311  spreads retries, hides nothing
 
 
+def unless(
+    busy: Callable[[Any], bool], pause: Callable[[Any], Awaitable[Any]]
+) -> Callable[[Any], Awaitable[Any]]:
+    """Return a pause that is left out while a report says that there is more to do."""
+
+    async def chosen(report: Any) -> None:
+        if not busy(report):
+            await pause(report)
+
+    return chosen
+
+
 async def at_once(_report: Any) -> None:
     """Do not pause: the round itself waits."""
 

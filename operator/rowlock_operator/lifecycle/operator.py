@@ -21,11 +21,12 @@ from rowlock_operator.kube.access import find_access
 from rowlock_operator.kube.client import KubeClient
 from rowlock_operator.kube.credentials import Access
 from rowlock_operator.lifecycle import startup
-from rowlock_operator.lifecycle.assembly import Assembly, Connections
+from rowlock_operator.lifecycle.assembly import Assembly
 from rowlock_operator.lifecycle.channels import open_client, open_connections, open_elector
 from rowlock_operator.lifecycle.elector import Elector
 from rowlock_operator.lifecycle.health import Health, Role
 from rowlock_operator.lifecycle.loops import Loop, LoopRunner, at_once, every
+from rowlock_operator.lifecycle.means import Connections, Means
 from rowlock_operator.lifecycle.probes import Answer, Vitals, liveness, readiness
 from rowlock_operator.lifecycle.pulse import Beat, Ping
 from rowlock_operator.lifecycle.supervisor import Supervisor
@@ -102,9 +103,7 @@ class Operator:
         self._start_loop("ping", Ping(connections.pulse, self._health).run_once, every(1.0))
         if elector and not await self._wait_to_lead(elector):
             return
-        assembly = Assembly(
-            self._settings, client, connections, cluster=cluster, metrics=self._metrics
-        )
+        assembly = Assembly(Means(self._settings, client, connections, cluster, self._metrics))
         self._assembly = assembly
         await self._lead(access, assembly, elector)
 
@@ -151,16 +150,16 @@ class Operator:
     async def _start(self, assembly: Assembly, source: RunSource) -> None:
         await startup.patiently(
             "the Kubernetes API server",
-            assembly.catalog.refresh,
+            assembly.taking_in.catalog.refresh,
             within=self._settings.start_timeout_seconds,
         )
-        source.start(assembly.handover.put)
+        source.start(assembly.taking_in.handover.put)
         self._source, self._alive_at = source, time.monotonic()
         for loop in assembly.loops():
             self._supervisor.start(loop.name, self._runner.run(loop))
-        self._supervisor.start("notices", assembly.notices.run())
-        self._supervisor.start("events", assembly.announcer.run())
-        self._supervisor.start("pod watch", assembly.pod_watch.run())
+        self._supervisor.start("notices", assembly.showing.notices.run())
+        self._supervisor.start("events", assembly.showing.announcer.run())
+        self._supervisor.start("pod watch", assembly.pooling.pod_watch.run())
         self._supervisor.start("watch", source.ended())
         self._health.role = Role.LEADING
         log.info("The operator runs", namespaces=self._settings.namespaces or "all")
@@ -230,7 +229,7 @@ class Operator:
                 source=source,
                 alive_at=self._alive_at,
                 ticked_at=self._health.ticked_at,
-                shown_at=self._assembly.mirror.shown_at if self._assembly else None,
+                shown_at=self._assembly.showing.mirror.shown_at if self._assembly else None,
             )
         )
 
