@@ -98,6 +98,13 @@ STATUS_WRITES = _row(
 STATUS_PARKED = _row(
     "status_parked_runs", "gauge", "Runs whose status the API server refuses: a bug to report."
 )
+MIRROR_ERRORS = _row(
+    "mirror_errors_total",
+    "counter",
+    "Runs that a part of the mirror could not cope with and left out: a bug to report.",
+    "part",
+    values=("row", "status", "metrics", "approvals", "event", "trace"),
+)
 MIRROR_BACKLOG = _row("mirror_backlog_changes", "gauge", "Changes read and not yet shown.")
 MIRROR_OLDEST = _row(
     "mirror_oldest_change_timestamp_seconds",

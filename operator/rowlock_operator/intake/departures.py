@@ -12,7 +12,7 @@ import structlog
 
 from rowlock.clock import Clock, SystemClock
 from rowlock.errors import RowlockError
-from rowlock.store import changes, expiry
+from rowlock.store import changes
 from rowlock.store import intake as store
 from rowlock.store.connection import Connection
 from rowlock_operator import metrics as m
@@ -101,7 +101,6 @@ class Departures:
         if ids:
             # First the wish, then the link: a crash in between leaves what the sweep finds again.
             await store.request_cancel(self._connection, ids, by=DELETION)
-            await expiry.forget(self._connection, ids)
             await changes.unlink(self._connection, ids)
         self._metrics.add(m.DEPARTED, by=len(gone))
         for key in gone:

@@ -2,6 +2,7 @@
 
 An object goes only as it was just read: over, with no further attempt asked for, and unchanged.
 Those that were refused have no row; the sweep shows them here.
+What cannot be deleted now rests by itself, for longer each time, and holds up nothing else.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from rowlock.clock import Clock, SystemClock
 from rowlock.store import expiry as store
 from rowlock.store.connection import Connection
 from rowlock_operator import metrics as m
+from rowlock_operator.intake.apart import apart
 from rowlock_operator.intake.departures import Departures
 from rowlock_operator.intake.seen import Seen, seen_from
 from rowlock_operator.kube.client import KubeClient
-from rowlock_operator.kube.errors import Conflict, Denied, NotFound
+from rowlock_operator.kube.errors import Conflict, NotFound
+from rowlock_operator.kube.putoff import PutOff
 from rowlock_operator.kube.resources import AGENT_RUNS, ObjectKey
 
 log = structlog.get_logger(__name__)
@@ -102,7 +105,7 @@ class Expiries:
         self._namespaces = namespaces
         self._clock = clock or SystemClock()
         self._rowless: dict[str, Rowless] = {}
-        self._told = False
+        self._put_off = PutOff(clock=clock)
 
     def consider(self, rowless: Iterable[tuple[ObjectKey, int]]) -> None:
         """Take all objects without a row that are over, with their times to live in seconds."""
@@ -118,20 +121,31 @@ class Expiries:
         Raises
         ------
         StoreUnavailable, KubeError
-            Not all of it was deleted; run it again.
+            PostgreSQL or the API server is away; what is refused rests by itself.
         """
+        resting = self._put_off.resting()
         due = await store.expired(
-            self._connection, cluster=self._cluster, namespaces=self._namespaces, limit=_AT_ONCE
+            self._connection,
+            cluster=self._cluster,
+            namespaces=self._namespaces,
+            limit=_AT_ONCE,
+            but=resting,
         )
         keys = [ObjectKey(*it) for it in due]
-        deleted = sum(await asyncio.gather(*map(self._expire, keys)))
-        deleted += await self._expire_rowless()
+        if len(keys) < _AT_ONCE:
+            self._put_off.keep({*resting, *(key.uid for key in keys), *self._rowless})
+        done = await apart({key.uid: self._expire(key) for key in keys}, self._put_off)
+        # Also what was deleted: it is due until it is gone, which others may delay.
+        for key in keys:
+            if key.uid in done:
+                self._put_off.failed(key.uid)
+        deleted = sum(done.values()) + await self._expire_rowless()
         self._metrics.add(m.EXPIRED, by=deleted)
         return ExpiryReport(len(due), deleted)
 
     async def pause(self, report: ExpiryReport) -> None:
         """Wait a moment; not while there is more to delete."""
-        await asyncio.sleep(0.1 if report.due == _AT_ONCE == report.deleted else _PERIOD_SECONDS)
+        await asyncio.sleep(0.1 if report.due == _AT_ONCE else _PERIOD_SECONDS)
 
     async def _expire(self, key: ObjectKey) -> bool:
         seen = await self._read(key)
@@ -143,8 +157,13 @@ class Expiries:
     async def _expire_rowless(self) -> int:
         """Read each once, and again when its time is over."""
         now = self._clock.monotonic()
-        due = [one for one in self._rowless.values() if one.look_at <= now][:_AT_ONCE]
-        return sum([await self._expire_one(one) for one in due])
+        due = [
+            one
+            for one in self._rowless.values()
+            if one.look_at <= now and self._put_off.due(one.key.uid)
+        ][:_AT_ONCE]
+        done = await apart({it.key.uid: self._expire_one(it) for it in due}, self._put_off)
+        return sum(done.values())
 
     async def _expire_one(self, one: Rowless) -> bool:
         seen = await self._read(one.key)
@@ -154,8 +173,12 @@ class Expiries:
         if seen is None or left is None:
             self._rowless.pop(one.key.uid, None)
             return False
-        one.look_at = self._clock.monotonic() + max(left, 1.0)
-        return left <= 0 and await self._delete(seen)
+        if left > 0:
+            one.look_at = self._clock.monotonic() + max(left, 1.0)
+            return False
+        deleted = await self._delete(seen)
+        self._put_off.failed(one.key.uid)
+        return deleted
 
     async def _read(self, key: ObjectKey) -> Seen | None:
         try:
@@ -170,11 +193,6 @@ class Expiries:
             path = AGENT_RUNS.path(key.namespace, key.name)
             await self._client.delete(path, uid=key.uid, version=seen.version)
         except (NotFound, Conflict):
-            return False
-        except Denied as error:
-            if not self._told:
-                log.error("AgentRuns may not be deleted: grant that", error=str(error))
-            self._told = True
             return False
         log.info("The AgentRun's time to live is over", run=str(key))
         return True

@@ -19,8 +19,10 @@ from rowlock.store import expiry as store
 from rowlock.store.connection import Connection
 from rowlock_operator import metrics as m
 from rowlock_operator.api.names import HOLD
+from rowlock_operator.intake.apart import apart
 from rowlock_operator.kube.client import METADATA_ONLY, KubeClient
 from rowlock_operator.kube.errors import Conflict, Invalid, NotFound
+from rowlock_operator.kube.putoff import PutOff
 from rowlock_operator.kube.resources import AGENT_RUNS, ObjectKey
 
 log = structlog.get_logger(__name__)
@@ -98,6 +100,7 @@ class Holds:
         self._metrics = metrics
         self._settings = settings
         self._watched: dict[str, ObjectKey] = {}
+        self._put_off = PutOff()
         self._something = asyncio.Event()
 
     @property
@@ -118,21 +121,31 @@ class Holds:
         Raises
         ------
         StoreUnavailable, KubeError
-            Not all of it was done; run it again.
+            PostgreSQL or the API server is away; what is refused rests by itself.
         """
-        batch = list(self._watched.values())[:_AT_ONCE]
-        if not batch:
+        batch = [key for uid, key in self._watched.items() if self._put_off.due(uid)][:_AT_ONCE]
+        if not self._watched:
             self._something.clear()
             return HoldReport()
-        live = await store.live(
-            self._connection, cluster=self._settings.cluster, uids=[key.uid for key in batch]
-        )
-        done = await asyncio.gather(*(self._settle(key, live=key.uid in live) for key in batch))
+        uids = [key.uid for key in batch]
+        live = await store.live(self._connection, cluster=self._settings.cluster, uids=uids)
+        work = {key.uid: self._settle(key, live=key.uid in live) for key in batch}
+        done = await apart(work, self._put_off)
+        self._take_turns(batch, done)
+        holds = list(done.values())
         return HoldReport(
-            done.count(Hold.ADD),
-            done.count(Hold.RELEASE) + done.count(Hold.GIVE_UP),
+            holds.count(Hold.ADD),
+            holds.count(Hold.RELEASE) + holds.count(Hold.GIVE_UP),
             len(self._watched),
         )
+
+    def _take_turns(self, batch: Sequence[ObjectKey], done: Mapping[str, Hold]) -> None:
+        """Have those that nobody has looked at come first, before those that wait for an end."""
+        for key in batch:
+            if key.uid in done:
+                self._put_off.forget(key.uid)
+            if self._watched.pop(key.uid, None):
+                self._watched[key.uid] = key
 
     async def pause(self, report: HoldReport) -> None:
         """Wait for an object to look at, or a moment for a run to end."""

@@ -125,6 +125,7 @@ class Sweep:
         found = compare(rows, listed)
         await self._drop_what_was_meanwhile_enqueued(found)
         held = found.held(percent=self._settings.percent)
+        self._metrics.show(m.SWEEP_HELD, float(held))
         report = await self._repair(found, held=held)
         self._see_off(found)
         await self._ask_for_cancels()
@@ -248,6 +249,5 @@ class Sweep:
 
     def _measure(self, began: float, *, held: bool) -> None:
         self._metrics.add(m.SWEEPS, "held" if held else "done")
-        self._metrics.show(m.SWEEP_HELD, float(held))
         self._metrics.show(m.SWEEP_LAST, time.time())
         self._metrics.observe(m.SWEEP_SECONDS, time.monotonic() - began)

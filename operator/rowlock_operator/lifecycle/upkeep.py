@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from rowlock.store import approvals, builds, caps, workers
+from rowlock.store import approvals, builds, caps, expiry, workers
 from rowlock.store import intake as store
 from rowlock.store.connection import Connection
 from rowlock.store.types import Fenced
@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 #: When the last round of any reaper is longer ago, nobody could tell silence from an outage.
 _GAP_SECONDS = 10.0
-_PARTITION_SECONDS = 3600.0
+_HOUSE_SECONDS = 3600.0
 _WOKEN_AT_ONCE = 500
 
 
@@ -42,7 +42,7 @@ class Upkeep:
     def __init__(self, connection: Connection, metrics: m.Metrics) -> None:
         self._connection = connection
         self._metrics = metrics
-        self._partitions_at = float("-inf")
+        self._kept_house_at = float("-inf")
 
     async def run_once(self) -> UpkeepReport:
         """Do all of it once."""
@@ -53,18 +53,19 @@ class Upkeep:
         await builds.unbind(self._connection)
         lapsed = await approvals.expire_approvals(self._connection)
         promoted = await caps.promote_waiting(self._connection)
-        await self._make_partitions()
+        await self._keep_house()
         report = UpkeepReport(
             len(reaped.fenced.workers), woken, len(cancelled), len(expired), promoted, len(lapsed)
         )
         self._count(reaped.fenced, report)
         return report
 
-    async def _make_partitions(self) -> None:
-        if time.monotonic() - self._partitions_at < _PARTITION_SECONDS:
+    async def _keep_house(self) -> None:
+        if time.monotonic() - self._kept_house_at < _HOUSE_SECONDS:
             return
         await store.ensure_partitions(self._connection)
-        self._partitions_at = time.monotonic()
+        await expiry.collect(self._connection)
+        self._kept_house_at = time.monotonic()
 
     def _count(self, fenced: Fenced, report: UpkeepReport) -> None:
         if fenced.workers:

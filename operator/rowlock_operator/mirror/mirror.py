@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ from typing import Any, Protocol
 import structlog
 
 from rowlock.clock import Clock, SystemClock
+from rowlock.errors import RowlockError
 from rowlock.states import ChangeKind, Place
 from rowlock.store import changes as store
 from rowlock.store import expiry
@@ -159,7 +161,8 @@ class Mirror:
         return len(self._over) >= _PAGE or waited >= _FORGET_SECONDS
 
     async def _show(self, due: list[Entry]) -> int:
-        snapshots = await store.snapshots(self._connection, [entry.run_id for entry in due])
+        snapshots, unreadable = await self._snapshots([entry.run_id for entry in due])
+        due = [entry for entry in due if entry.run_id not in unreadable]
         work = []
         for entry in due:
             if self._scope.leaves(snapshots.get(entry.run_id)):
@@ -167,7 +170,8 @@ class Mirror:
             else:
                 work.append((entry.run_id, tuple(entry.changes.values())))
                 if snapshot := snapshots.get(entry.run_id):
-                    self.on_change(snapshot)
+                    with self._whatever_happens("approvals", snapshot):
+                        self.on_change(snapshot)
         done = await asyncio.gather(
             *(self._show_one(changes, snapshots.get(run_id)) for run_id, changes in work)
         )
@@ -186,6 +190,27 @@ class Mirror:
             self._over += [seq for seq in seqs if seq not in announced]
         return len(shown)
 
+    async def _snapshots(self, run_ids: list[RunId]) -> tuple[dict[RunId, RunSnapshot], set[RunId]]:
+        """Read what there is to show; runs that cannot be read are put off, and returned too."""
+        try:
+            return await store.snapshots(self._connection, run_ids), set()
+        except RowlockError:
+            raise
+        except Exception:
+            if len(run_ids) == 1:
+                self._put_off(run_ids[0])
+                return {}, set(run_ids)
+        middle = len(run_ids) // 2
+        first, bad = await self._snapshots(run_ids[:middle])
+        second, worse = await self._snapshots(run_ids[middle:])
+        return first | second, bad | worse
+
+    def _put_off(self, run_id: RunId) -> None:
+        self._metrics.add(m.MIRROR_ERRORS, "row")
+        log.exception("A row cannot be read", run=str(run_id))
+        self._parked.add(run_id)
+        self._backlog.retry(run_id, now=self._clock.monotonic(), floor=_PARKED_SECONDS)
+
     async def _show_one(
         self, changes: tuple[Change, ...], snapshot: RunSnapshot | None
     ) -> set[int] | None:
@@ -194,7 +219,7 @@ class Mirror:
             return set()
         run_id = snapshot.run_id
         key = ObjectKey(snapshot.namespace, snapshot.name, snapshot.uid)
-        fresh = not all(_is_first_hand(change, snapshot) for change in changes)
+        fresh = any(change.again for change in changes)
         replaced: Mapping[str, Any] = {}
 
         def build(before: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -212,10 +237,12 @@ class Mirror:
             return None
         except Exception:
             # One run that cannot be shown must not hold up all others.
+            self._metrics.add(m.MIRROR_ERRORS, "status")
             log.exception("A status could not be built", run=str(key))
             shown = Shown.PARKED
         if shown is Shown.WRITTEN:
-            self._count(changes, score(replaced, snapshot))
+            with self._whatever_happens("metrics", snapshot):
+                self._count(changes, score(replaced, snapshot))
         return self._settle(key, changes, snapshot, shown)
 
     def _status(self, snapshot: RunSnapshot, before: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -242,10 +269,26 @@ class Mirror:
         return self._announce(changes, snapshot)
 
     def _announce(self, changes: tuple[Change, ...], snapshot: RunSnapshot) -> set[int]:
-        if snapshot.place is Place.FINAL and any(it.kind is ChangeKind.ENDED for it in changes):
-            self.on_end(snapshot.run_id)
-        said = [announcement(it, snapshot) for it in changes if _is_first_hand(it, snapshot)]
-        return {it.number for it in said if it and self._announcer.announce(it)}
+        news = [change for change in changes if not change.again]
+        if _has_ended(snapshot) and any(it.kind is ChangeKind.ENDED for it in news):
+            with self._whatever_happens("trace", snapshot):
+                self.on_end(snapshot.run_id)
+        waiting = set()
+        for change in news:
+            with self._whatever_happens("event", snapshot):
+                said = announcement(change, snapshot)
+                if said and self._announcer.announce(said):
+                    waiting.add(said.number)
+        return waiting
+
+    @contextmanager
+    def _whatever_happens(self, part: str, snapshot: RunSnapshot) -> Iterator[None]:
+        """Go on after an error: one run that a part cannot cope with must not end all others."""
+        try:
+            yield
+        except Exception:
+            self._metrics.add(m.MIRROR_ERRORS, part)
+            log.exception("A change could not be worked with", part=part, run=str(snapshot.run_id))
 
     def _count(self, changes: tuple[Change, ...], new: Score) -> None:
         self.shown_at = time.monotonic()
@@ -270,11 +313,3 @@ class Mirror:
 
 def _has_ended(snapshot: RunSnapshot | None) -> bool:
     return snapshot is not None and snapshot.place is Place.FINAL
-
-
-def _is_first_hand(change: Change, snapshot: RunSnapshot) -> bool:
-    """Tell a change that happened from one made to have the same revision shown again.
-
-    What happens to a run raises its revision to the change's number in the same statement.
-    """
-    return change.seq <= snapshot.revision

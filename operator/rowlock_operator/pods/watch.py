@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,28 @@ _SELECTOR = f"app.kubernetes.io/managed-by={labels.MANAGED_BY},{labels.POOL_LABE
 _FIRST_WAIT, _LAST_WAIT, _DENIED_WAIT = 0.2, 15.0, 60.0
 #: A watch that fell silent without an end is replaced after so long; leases bridge the time.
 _WATCH_SECONDS = 120.0
+#: A stream that lasted so long was a healthy one, however it ended.
+_HEALTHY_SECONDS = 10.0
+
+
+def failures_after(failures: int, error: KubeError | None, *, lasted: float) -> int:
+    """Return how many streams in a row came to nothing.
+
+    Parameters
+    ----------
+    error
+        How the last one ended; None if the server just ended it.
+    lasted
+        For how many seconds it was open.
+    """
+    before = 0 if lasted >= _HEALTHY_SECONDS else failures
+    ended_well = lasted >= _HEALTHY_SECONDS and (error is None or isinstance(error, Expired))
+    return 0 if ended_well else before + 1
+
+
+def pause(failures: int, *, denied: bool = False) -> float:
+    """Return the seconds to wait after so many streams in a row that came to nothing."""
+    return _DENIED_WAIT if denied else min(_LAST_WAIT, _FIRST_WAIT * 2.0 ** min(failures - 1, 8))
 
 
 class PodWatch:
@@ -57,21 +80,24 @@ class PodWatch:
     async def _keep_watching(self, scope: str | None) -> None:
         version, failures = "", 0
         while True:
+            began, error = self._clock.monotonic(), None
             try:
                 version = version or await self._list(scope)
                 version = await self._follow(scope, version)
-                failures = 0
-            except Expired:
+            except KubeError as caught:
+                error = caught
+            failures = failures_after(failures, error, lasted=self._clock.monotonic() - began)
+            if isinstance(error, Expired):
                 version = ""
-            except KubeError as error:
-                failures += 1
-                await self._after(error, failures)
+            if failures:
+                await self._rest(error, failures)
 
-    async def _after(self, error: KubeError, failures: int) -> None:
+    async def _rest(self, error: KubeError | None, failures: int) -> None:
         denied = isinstance(error, Denied)
-        wait = _DENIED_WAIT if denied else min(_LAST_WAIT, _FIRST_WAIT * 2.0 ** min(failures, 8))
+        wait = pause(failures, denied=denied) * random.uniform(0.8, 1.2)  # noqa: S311  spreads
         tell = log.error if denied else log.warning
-        tell("The pods of workers cannot be watched", error=str(error), wait=wait)
+        why = str(error or "the stream ended at once")
+        tell("The pods of workers cannot be watched", error=why, wait=round(wait, 2))
         await self._clock.sleep(wait)
 
     async def _list(self, scope: str | None) -> str:

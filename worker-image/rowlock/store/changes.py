@@ -32,7 +32,7 @@ async def unshown(conn: Connection, *, limit: int, after: int = 0) -> list[Chang
     a smaller number may still appear, so begin at 0 again soon.
     """
     rows = await conn.fetch("unshown", after, limit)
-    return [Change(r[0], RunId(r[1]), ChangeKind(r[2]), r[3], r[4]) for r in rows]
+    return [Change(r[0], RunId(r[1]), ChangeKind(r[2]), r[3], r[4], r[5]) for r in rows]
 
 
 async def snapshots(conn: Connection, run_ids: Collection[RunId]) -> dict[RunId, RunSnapshot]:

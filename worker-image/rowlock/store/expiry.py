@@ -50,16 +50,27 @@ async def time_ends(conn: Connection, run_ids: Collection[RunId]) -> None:
 
 
 async def expired(
-    conn: Connection, *, cluster: str, namespaces: Sequence[str] = (), limit: int
+    conn: Connection,
+    *,
+    cluster: str,
+    namespaces: Sequence[str] = (),
+    limit: int,
+    but: Collection[str] = (),
 ) -> list[ExpiredObject]:
-    """Return objects of a cluster, and of its namespaces (none for all), whose time is over."""
-    rows = await conn.fetch("expired_objects", cluster, list(namespaces) or None, limit)
+    """Return objects of a cluster, and of its namespaces (none for all), whose time is over.
+
+    Parameters
+    ----------
+    but
+        Uids of objects to leave out.
+    """
+    rows = await conn.fetch("expired_objects", cluster, list(namespaces) or None, limit, list(but))
     return [ExpiredObject(*row) for row in rows]
 
 
-async def forget(conn: Connection, run_ids: Collection[RunId]) -> None:
-    """Forget the times to live of runs whose objects are gone."""
-    await conn.execute("forget_ttl", list(run_ids))
+async def collect(conn: Connection) -> None:
+    """Forget the times to live of objects that are gone: `unlink` misses what comes beside it."""
+    await conn.execute("collect_ttl")
 
 
 async def live(conn: Connection, *, cluster: str, uids: Collection[str]) -> set[str]:

@@ -477,13 +477,20 @@ class LinkedRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A visible transition that was not shown yet."""
+    """A visible transition that was not shown yet.
+
+    Parameters
+    ----------
+    again
+        Nothing happened: it was made to have the run shown again as it stands.
+    """
 
     seq: int
     run_id: RunId
     kind: ChangeKind
     epoch: int
     at: datetime
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 -- name: unshown
 -- Read up to $2 changes after number $1. Numbers may appear late: begin at 0 again soon.
-SELECT seq, run_id, kind, epoch, at FROM rowlock.run_change WHERE seq > $1::bigint ORDER BY seq LIMIT $2::int;
+SELECT seq, run_id, kind, epoch, at, again FROM rowlock.run_change WHERE seq > $1::bigint ORDER BY seq LIMIT $2::int;
 
 -- name: shown
 -- Forget exactly the changes $1.
@@ -87,6 +87,8 @@ SELECT count(*) AS made FROM made;
 -- Forget that runs $1 belong to a custom resource; later changes of them find no object and are shown to nobody.
 WITH changes AS (
   DELETE FROM rowlock.run_change WHERE run_id = ANY($1::bigint[])
+), ttls AS (
+  DELETE FROM rowlock.run_ttl WHERE run_id = ANY($1::bigint[])
 )
 DELETE FROM rowlock.run_object WHERE run_id = ANY($1::bigint[]);
 
