@@ -102,7 +102,7 @@ MIRROR_ERRORS = _row(
     "mirror_errors_total",
     "counter",
     "Runs that a part of the mirror could not cope with and left out: a bug to report.",
-    "part",
+    "kind",
     values=("row", "status", "metrics", "approvals", "event", "trace"),
 )
 MIRROR_BACKLOG = _row("mirror_backlog_changes", "gauge", "Changes read and not yet shown.")
