@@ -215,10 +215,6 @@ MAY_READ_ALL = {
     "fence_silent": {"worker", "worker_beat"},
     "stranded": {"worker"},
 }
-#: The operator asks this once a round, and a plan is renewed with a table's statistics: until then
-#: it may cost as much as the demand of pools, which is counted in the same round.
-RENEWED = {"bound_runs"}
-
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
 @pytest.mark.parametrize("name", HOT)
@@ -318,7 +314,7 @@ async def test_plan_made_on_an_empty_database_is_still_good_on_a_full_one(
     await connection.execute(first)
     await connection.execute("SET plan_cache_mode = force_generic_plan")
     given = arguments([1, 2])
-    lasting = [name for name in HOT if name not in MAY_READ_ALL.keys() | RENEWED]
+    lasting = [name for name in HOT if name not in MAY_READ_ALL]
     for name in lasting:
         await connection.execute(f"PREPARE {name} AS {queries.get(name)}")
         await explained(connection, _call(name, given[name]))
