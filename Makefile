@@ -63,6 +63,17 @@ test-database: setup ## Run the tests of schema and store on another PostgreSQL 
 chart-test: setup binaries ## Render the Helm charts over many values; install, upgrade and uninstall them on a real API server
 	$(BIN)/python -m pytest tests/chart $(SIDE_BY_SIDE) $(ARGS)
 
+.PHONY: alerts-test
+alerts-test: setup binaries alerts-tools ## Try the alerts with promtool, and fire each by a real fault before a real Prometheus
+	$(BIN)/python -m pytest tests/alerts $(ARGS)
+
+.PHONY: alerts-tools
+alerts-tools: ## Install Debian's prometheus, of which the tests of alerts need promtool and prometheus (root)
+	@if command -v promtool >/dev/null && command -v prometheus >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus >/dev/null; \
+	else echo "alerts-tools: skipped, this is not root on Debian: install the package prometheus; without it these tests are skipped"; fi
+
 .PHONY: chaos
 chaos: setup binaries ## Run the tests that kill, stop and restart real processes
 	$(BIN)/python -m pytest tests/chaos $(SIDE_BY_SIDE) $(ARGS)

@@ -126,6 +126,11 @@ TAKEOVERS = _row(
     "reason",
     values=[reason.value for reason in FenceReason if reason is not FenceReason.LEFT],
 )
+TAKEOVER_RECOVERY = _row(
+    "takeover_recovery_seconds",
+    "histogram",
+    "From the end of a lost worker's lease to the first write of the run's next owner.",
+)
 RUNS_STARTED = _row("runs_started_total", "counter", "Runs shown as started for the first time.")
 RUNS_FINISHED = _row(
     "runs_finished_total",
@@ -196,6 +201,11 @@ APPROVALS = _row(
 )
 APPROVALS_WAITING = _row(
     "approvals_waiting", "gauge", "Questions to people that wait for an answer."
+)
+APPROVALS_OLDEST = _row(
+    "approvals_oldest_timestamp_seconds",
+    "gauge",
+    "Since when the oldest question to a person waits; 0 for none.",
 )
 APPROVAL_DECISIONS = _row(
     "approval_decisions_total",

@@ -574,7 +574,7 @@ def test_the_oldest_change_is_known() -> None:
         (
             {"startTime": "x", "lastTakeover": {"leaseEpoch": 2}},
             leased(epoch=4, lifecycle=(moved(1), moved(2), moved(3, reason="NodeLost"))),
-            Score(takeovers=("LeaseExpired", "NodeLost")),
+            Score(takeovers=("LeaseExpired", "NodeLost"), recoveries=(5.0, 5.0)),
         ),
     ],
 )

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 
 import structlog
 
@@ -82,7 +83,7 @@ class Approvals:
         self._namespaces = tuple(namespaces)
         self._objects = Objects(client, namespaces=namespaces)
         self._agenda = Agenda()
-        self._asking: dict[str, int] = {}
+        self._asking: dict[str, list[datetime]] = {}
         self._blocked: dict[Name, str] = {}
         self._all = False
 
@@ -228,8 +229,10 @@ class Approvals:
 
     def _count(self, uid: str, asked: ByName) -> None:
         self._asking.pop(uid, None)
-        if waiting := sum(question.open for question in asked.values()):
+        if waiting := [question.asked_at for question in asked.values() if question.open]:
             self._asking[uid] = waiting
 
     def _measure(self) -> None:
-        self._metrics.show(m.APPROVALS_WAITING, sum(self._asking.values()))
+        since = list(chain.from_iterable(self._asking.values()))
+        self._metrics.show(m.APPROVALS_WAITING, len(since))
+        self._metrics.show(m.APPROVALS_OLDEST, min(since).timestamp() if since else 0)

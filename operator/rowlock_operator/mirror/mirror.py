@@ -303,6 +303,8 @@ class Mirror:
             self._metrics.add(m.RUNS_FAILED, new.failure)
         for reason in new.takeovers:
             self._metrics.add(m.TAKEOVERS, reason or "Unknown")
+        for seconds in new.recoveries:
+            self._metrics.observe(m.TAKEOVER_RECOVERY, max(0.0, seconds))
 
     def _measure(self) -> None:
         oldest = self._backlog.oldest()

@@ -29,12 +29,15 @@ class Score:
         The reason, if it failed.
     takeovers
         The reason of each takeover.
+    recoveries
+        Seconds of each, from the end of the lease to the next owner's first write.
     """
 
     started: bool = False
     ended: str = ""
     failure: str = ""
     takeovers: tuple[str, ...] = ()
+    recoveries: tuple[float, ...] = ()
 
 
 def score(before: Mapping[str, Any], snapshot: RunSnapshot) -> Score:
@@ -42,13 +45,15 @@ def score(before: Mapping[str, Any], snapshot: RunSnapshot) -> Score:
     shown_epoch = int((before.get("lastTakeover") or {}).get("leaseEpoch") or 0)
     ended = snapshot.place is Place.FINAL and not holds(before, ConditionType.FINISHED)
     failed = ended and snapshot.status is FinalStatus.FAILED
+    taken = [
+        change
+        for change in changes_of(snapshot)
+        if change.kind is EventKind.TAKEN_OVER and change.epoch > shown_epoch
+    ]
     return Score(
         started=snapshot.started_at is not None and "startTime" not in before,
         ended=snapshot.status.name.capitalize() if ended and snapshot.status else "",
         failure=verdict(snapshot) if failed else "",
-        takeovers=tuple(
-            change.reason
-            for change in changes_of(snapshot)
-            if change.kind is EventKind.TAKEN_OVER and change.epoch > shown_epoch
-        ),
+        takeovers=tuple(change.reason for change in taken),
+        recoveries=tuple((change.at - change.ended_at).total_seconds() for change in taken),
     )
