@@ -64,7 +64,7 @@ chart-test: setup binaries ## Render the Helm charts over many values; install, 
 	$(BIN)/python -m pytest tests/chart $(SIDE_BY_SIDE) $(ARGS)
 
 .PHONY: alerts-test
-alerts-test: setup binaries alerts-tools ## Try the alerts with promtool, and fire each by a real fault before a real Prometheus
+alerts-test: setup binaries alerts-tools ## Try the alerts with promtool
 	$(BIN)/python -m pytest tests/alerts $(ARGS)
 
 .PHONY: alerts-tools
