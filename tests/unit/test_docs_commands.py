@@ -27,6 +27,7 @@ SEPARATORS = {"|", "&&", ";"}
 
 #: Kinds of Kubernetes itself, as pages name them.
 BUILT_IN = {
+    "endpointslices",
     "clusterrolebinding", "configmap", "crd", "deployment", "deployments", "deploy", "events",
     "job", "lease", "namespace", "namespaces", "networkpolicy", "node", "nodes", "pod", "pods",
     "replicaset",
@@ -121,6 +122,8 @@ def check_kind(words: list[str]) -> None:
         return
     rest = iter(words[at + 1 :])
     for word in rest:
+        if word == "--raw":
+            return
         if word in {"-n", "-l", "-o", "-p", "-f", "--type", "--for", "--context"}:
             if word == "-f":
                 return
