@@ -1,8 +1,8 @@
-"""The binaries of a control plane, and helm: built once from Go modules, or taken from envtest.
+"""The binaries of a cluster, and helm: built once from Go modules, or taken from envtest.
 
 They lie in a cache folder whose name is a hash of all that decides what comes out: go.mod,
-go.sum, Go's version, the flags. helm has a go.mod of its own, so that a new one of either kind
-leaves the other's binaries valid.
+go.sum, Go's version, the flags. What not everybody needs has a go.mod of its own, so that a new
+version of it leaves the other binaries valid.
 A binary is built beside its place and then renamed, so one that is there is complete.
 """
 
@@ -31,6 +31,10 @@ PACKAGES = {
     "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
     "kubectl": "k8s.io/kubernetes/cmd/kubectl",
     "helm": "helm.sh/helm/v3/cmd/helm",
+    "kubelet": "k8s.io/kubernetes/cmd/kubelet",
+    "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy",
+    "pause": "rowlock.dev/localcluster/kubelet/pause",
+    "coredns": "github.com/coredns/coredns",
 }
 """Every binary and the Go package that it is built from."""
 
@@ -42,8 +46,8 @@ _NOT_IN_ENVTEST = {"kube-controller-manager", "kube-scheduler"}
 def provide(names: Iterable[str], *, reporter: Reporter | None = None) -> dict[str, Path]:
     """Return the paths of binaries, building those that are not there yet.
 
-    With ``KUBEBUILDER_ASSETS`` set nothing but helm is built: all come from that folder, and the
-    controller manager and the scheduler are left out of the result if it has none.
+    With ``KUBEBUILDER_ASSETS`` set the control plane is not built: it comes from that folder, and
+    the controller manager and the scheduler are left out of the result if it has none.
 
     Args:
         names: Some of `PACKAGES`.
@@ -59,8 +63,8 @@ def provide(names: Iterable[str], *, reporter: Reporter | None = None) -> dict[s
     if unknown := sorted(set(wanted) - set(PACKAGES)):
         raise UsageError(f"unknown binaries {unknown}: choose from {list(PACKAGES)}")
     if assets := os.environ.get("KUBEBUILDER_ASSETS"):
-        built = _from_cache([name for name in wanted if name == "helm"], reporter)
-        others = [name for name in wanted if name != "helm"]
+        built = _from_cache([name for name in wanted if name in _MODULES], reporter)
+        others = [name for name in wanted if name not in _MODULES]
         return _from_assets(Path(assets), others, reporter) | built
     return _from_cache(wanted, reporter)
 
@@ -76,7 +80,7 @@ def _from_assets(folder: Path, names: Sequence[str], reporter: Reporter) -> dict
 
 
 def _from_cache(names: Sequence[str], reporter: Reporter) -> dict[str, Path]:
-    modules = {name: _HELM if name == "helm" else _KUBERNETES for name in names}
+    modules = {name: _MODULES.get(name, _KUBERNETES) for name in names}
     paths: dict[str, Path] = {}
     for module in dict.fromkeys(modules.values()):
         ours = [name for name in names if modules[name] is module]
@@ -144,16 +148,23 @@ class _Module:
 
 
 _BASE = "k8s.io/component-base/version"
-_KUBERNETES = _Module(
-    _FOLDER,
-    r"^\s*k8s\.io/kubernetes (v\S+)",
-    # A Kubernetes built from its module calls itself v0.0.0, which clients such as helm refuse.
-    (
-        (f"{_BASE}.gitVersion", "version"),
-        (f"{_BASE}.gitMajor", "major"),
-        (f"{_BASE}.gitMinor", "minor"),
-    ),
-)
+
+
+def _of_kubernetes(folder: Path) -> _Module:
+    return _Module(
+        folder,
+        r"^\s*k8s\.io/kubernetes (v\S+)",
+        # A Kubernetes built from its module calls itself v0.0.0, which clients such as helm refuse.
+        (
+            (f"{_BASE}.gitVersion", "version"),
+            (f"{_BASE}.gitMajor", "major"),
+            (f"{_BASE}.gitMinor", "minor"),
+        ),
+    )
+
+
+_KUBERNETES = _of_kubernetes(_FOLDER)
+_NODE = _of_kubernetes(_FOLDER / "kubelet")
 _HELM = _Module(
     _FOLDER / "helm",
     r"^\s*k8s\.io/client-go (v\S+)",
@@ -164,6 +175,15 @@ _HELM = _Module(
         for part in ("major", "minor")
     ),
 )
+_COREDNS = _Module(_FOLDER / "coredns", r"^\s*github\.com/coredns/coredns (v\S+)", ())
+_MODULES = {
+    "helm": _HELM,
+    "kubelet": _NODE,
+    "kube-proxy": _NODE,
+    "pause": _NODE,
+    "coredns": _COREDNS,
+}
+"""The module of each binary that is not of the control plane."""
 
 
 def _flags(stamps: dict[str, str]) -> tuple[str, ...]:

@@ -13,10 +13,12 @@ from typing import IO, Self
 
 from . import binaries as _binaries
 from .access import Access, read_kubeconfig, run_kubectl, start_kubectl
-from .components import COMPONENTS, binary_of, in_order
+from .addresses import HOST
+from .components import COMPONENTS, LOOPBACK, binary_of, in_order
 from .controlplane import ControlPlane, prepare
 from .errors import UsageError
 from .layout import Layout, checked_name
+from .node import BINARIES, Node, Nodes, remove_leftovers, why_not
 from .progress import Reporter
 
 
@@ -33,10 +35,12 @@ class Cluster:
         *,
         folder: Path | None = None,
         plane: ControlPlane | None = None,
+        nodes: Nodes | None = None,
     ) -> None:
         self._access = access
         self._folder = folder
         self._plane = plane
+        self._nodes = nodes
 
     @classmethod
     def from_kubeconfig(cls, kubeconfig: Path, *, reporter: Reporter | None = None) -> Self:
@@ -134,10 +138,39 @@ class Cluster:
         """
         self._started_here().start_apiserver(within=within)
 
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Its nodes that were started here and not destroyed."""
+        return self._nodes.all if self._nodes else ()
+
+    def add_node(self, *, within: float = 60) -> Node:
+        """Start one more node and return it once it is Ready; images are to be loaded again.
+
+        Raises:
+            ComponentError: A part of it ended or was not ready in time.
+            UsageError: This cluster was started without nodes, or has as many as it can have.
+        """
+        return self._with_nodes().add(self._access, within=within)
+
+    def destroy_node(self, node: Node) -> None:
+        """Kill a node with every container on it, as a power failure does."""
+        self._with_nodes().destroy(node)
+
+    def load_image(self, image: str) -> None:
+        """Bring an image of buildah's store into every node.
+
+        Raises:
+            ImageError: There is no buildah, or no such image.
+            UsageError: This cluster was started without nodes.
+        """
+        self._with_nodes().load(image)
+
     def stop(self) -> None:
         """Kill every process of this cluster and remove its files; the second time, do nothing."""
         if self._plane is not None:
             self._plane.processes.end()
+        if self._nodes is not None:
+            remove_leftovers()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -157,6 +190,11 @@ class Cluster:
             raise UsageError("faults can be made only in a cluster that was started here")
         return self._plane
 
+    def _with_nodes(self) -> Nodes:
+        if self._nodes is None:
+            raise UsageError("this cluster was started without nodes: start(nodes=1)")
+        return self._nodes
+
 
 def _any_kubectl(reporter: Reporter | None) -> Path:
     on_path = shutil.which("kubectl")
@@ -171,12 +209,14 @@ class Running:
 
     plane: ControlPlane
     access: Access
+    nodes: Nodes | None = None
 
 
 def start(
     *,
     name: str = "test",
     components: Sequence[str] = COMPONENTS,
+    nodes: int = 0,
     within: float = 60,
     reporter: Reporter | None = None,
 ) -> Cluster:
@@ -189,11 +229,14 @@ def start(
     Args:
         name: Shows in the folder's name and the kubeconfig's context; need not be unique.
         components: Some of `COMPONENTS`; etcd and the API server are always needed.
+        nodes: How many nodes run its pods, at most `addresses.MOST_NODES`; they need root, and
+            one cluster of a machine can have some.
         within: Seconds that starting may take, building left out.
         reporter: Told what takes long; by default standard error.
 
     Raises:
-        UsageError: The name or a component is wrong, or this is not Linux.
+        UsageError: The name or a component is wrong, this is not Linux, or nodes cannot run here.
+        AlreadyRunningError: Another cluster has nodes.
         BuildError: A binary could not be built or found.
         ToolchainError: There is no Go, and none could be installed.
         ComponentError: A component ended or was not ready in time.
@@ -201,12 +244,17 @@ def start(
     folder = Path(tempfile.mkdtemp(prefix=f"rowlock-{checked_name(name)}-"))
     try:
         running = run(
-            Layout(folder), name=name, components=components, within=within, reporter=reporter
+            Layout(folder),
+            name=name,
+            components=components,
+            nodes=nodes,
+            within=within,
+            reporter=reporter,
         )
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return Cluster(running.access, folder=folder, plane=running.plane)
+    return Cluster(running.access, folder=folder, plane=running.plane, nodes=running.nodes)
 
 
 def run(
@@ -214,22 +262,38 @@ def run(
     *,
     name: str,
     components: Sequence[str],
+    nodes: int = 0,
     within: float,
     reporter: Reporter | None = None,
     held: Sequence[int] = (),
 ) -> Running:
     """Start a cluster in a folder of the caller's; what `start` and `up` have in common."""
     wanted = in_order(components)
-    binaries = _binaries.provide([*map(binary_of, wanted), "kubectl"], reporter=reporter)
+    if nodes and (reason := why_not()):
+        raise UsageError(reason)
+    more = BINARIES if nodes else ()
+    binaries = _binaries.provide([*map(binary_of, wanted), "kubectl", *more], reporter=reporter)
     runnable = tuple(component for component in wanted if binary_of(component) in binaries)
-    plane = prepare(layout, name=name, binaries=binaries, components=runnable, held=held)
+    address = HOST if nodes else LOOPBACK
+    plane = prepare(
+        layout, name=name, binaries=binaries, components=runnable, held=held, address=address
+    )
+    joined = Nodes(plane, binaries) if nodes else None
+    access = Access(
+        layout.kubeconfig(),
+        plane.plan.url,
+        plane.token,
+        layout.ca,
+        binaries["kubectl"],
+        layout.root / "kubectl",
+    )
     try:
+        if joined:
+            joined.join_host()
         plane.start(within=within)
+        if joined:
+            joined.start(nodes, access, within=within)
     except BaseException:
         plane.processes.end()
         raise
-    cache = layout.root / "kubectl"
-    access = Access(
-        layout.kubeconfig(), plane.plan.url, plane.token, layout.ca, binaries["kubectl"], cache
-    )
-    return Running(plane, access)
+    return Running(plane, access, joined)

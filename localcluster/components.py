@@ -18,10 +18,13 @@ COMPONENTS = ("etcd", "apiserver", "controller-manager", "scheduler")
 
 _NEEDED = ("etcd", "apiserver")
 
+LOOPBACK = "127.0.0.1"
+"""Where a cluster without nodes listens."""
+
 
 @dataclass(frozen=True)
 class Ports:
-    """Where the components of one cluster listen, all on 127.0.0.1."""
+    """The ports on which the components of one cluster listen."""
 
     etcd: int
     etcd_peer: int
@@ -43,16 +46,27 @@ class Plan:
         layout: The cluster's folder.
         ports: Where the components listen.
         components: Those that run, in starting order.
+        address: Where the API server listens: `LOOPBACK`, or where nodes reach it.
     """
 
     layout: Layout
     ports: Ports
     components: tuple[str, ...]
+    address: str = LOOPBACK
 
     @property
     def url(self) -> str:
         """Address of the API server."""
-        return f"https://127.0.0.1:{self.ports.apiserver}"
+        return f"https://{self.address}:{self.ports.apiserver}"
+
+    @property
+    def has_nodes(self) -> bool:
+        """Tell whether nodes join."""
+        return self.address != LOOPBACK
+
+    def address_of(self, component: str) -> str:
+        """Return the address on which a component listens."""
+        return self.address if component == "apiserver" else LOOPBACK
 
     def arguments(self, component: str) -> list[str]:
         """Return the arguments of a component, without its binary."""
@@ -113,7 +127,7 @@ def _apiserver(plan: Plan) -> list[str]:
         f"--etcd-certfile={pki / 'server.crt'}",
         f"--etcd-keyfile={pki / 'server.key'}",
         # Without it, a machine that has no default route has no address to advertise.
-        "--advertise-address=127.0.0.1",
+        f"--advertise-address={plan.address}",
         f"--service-account-key-file={service_account}",
         f"--service-account-signing-key-file={service_account}",
         "--service-account-issuer=https://kubernetes.default.svc",
@@ -121,9 +135,21 @@ def _apiserver(plan: Plan) -> list[str]:
         "--authorization-mode=Node,RBAC",
         f"--service-cluster-ip-range={SERVICE_CIDR}",
         "--allow-privileged=true",
-        "--endpoint-reconciler-type=none",
+        *(_towards_nodes(plan) if plan.has_nodes else ["--endpoint-reconciler-type=none"]),
         *_serving(plan, "apiserver"),
         *_without_controllers(plan),
+    ]
+
+
+def _towards_nodes(plan: Plan) -> list[str]:
+    pki = plan.layout.pki
+    return [
+        f"--kubelet-client-certificate={pki / 'server.crt'}",
+        f"--kubelet-client-key={pki / 'server.key'}",
+        "--kubelet-preferred-address-types=InternalIP",
+        # A test that loses a node waits for seconds, not for minutes.
+        "--default-not-ready-toleration-seconds=5",
+        "--default-unreachable-toleration-seconds=5",
     ]
 
 
@@ -138,6 +164,7 @@ def _controller_manager(plan: Plan) -> list[str]:
         f"--service-account-private-key-file={plan.layout.pki / 'service-account.key'}",
         f"--root-ca-file={plan.layout.ca}",
         "--use-service-account-credentials=true",
+        *(["--node-monitor-grace-period=8s"] if plan.has_nodes else []),
         *_client(plan, "controller-manager"),
     ]
 
@@ -159,7 +186,7 @@ def _client(plan: Plan, component: str) -> list[str]:
 
 def _serving(plan: Plan, component: str) -> list[str]:
     return [
-        "--bind-address=127.0.0.1",
+        f"--bind-address={plan.address_of(component)}",
         f"--secure-port={plan.ports.of(component)}",
         f"--tls-cert-file={plan.layout.pki / 'server.crt'}",
         f"--tls-private-key-file={plan.layout.pki / 'server.key'}",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .components import COMPONENTS, Plan, Ports, binary_of
+from .components import COMPONENTS, LOOPBACK, Plan, Ports, binary_of
 from .credentials import write_credentials
 from .layout import Layout
 from .pki import write_pki
@@ -73,6 +73,7 @@ def prepare(
     binaries: Mapping[str, Path],
     components: tuple[str, ...],
     held: Sequence[int] = (),
+    address: str = LOOPBACK,
 ) -> ControlPlane:
     """Write what the components need, start the keeper, and return a plane yet to be started.
 
@@ -82,13 +83,14 @@ def prepare(
         binaries: Paths by binary name.
         components: Those to run, in starting order.
         held: Descriptors for the keeper to hold as long as it lives.
+        address: Where the API server listens.
     """
     layout.make()
     write_pki(layout)
     # One port a component, and one more for etcd's peers.
     with reserved(len(COMPONENTS) + 1) as reservations:
-        plan = Plan(layout, Ports(*reservations), components)
-        token = write_credentials(layout, name=name, url=plan.url)
+        plan = Plan(layout, Ports(*reservations), components, address)
+        token = write_credentials(layout, name=name, url=plan.url, nodes=plan.has_nodes)
         processes = Processes(layout, held=[*held, *reservations.values()])
     prober = Prober(plan, token=token, exit_codes=processes.exit_codes)
     return ControlPlane(plan, binaries, processes, prober, token)

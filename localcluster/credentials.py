@@ -7,6 +7,7 @@ import json
 import secrets
 from dataclasses import dataclass
 
+from .addresses import MOST_NODES
 from .layout import Layout, write_private
 
 
@@ -24,20 +25,30 @@ USERS = {
     "scheduler": User("system:kube-scheduler"),
 }
 
+USERS_OF_NODES = {
+    "kube-proxy": User("system:kube-proxy"),
+    "coredns": User("localcluster:coredns"),
+} | {
+    f"node-{number}": User(f"system:node:node-{number}", ("system:nodes",))
+    for number in range(1, MOST_NODES + 1)
+}
 
-def write_credentials(layout: Layout, *, name: str, url: str) -> str:
+
+def write_credentials(layout: Layout, *, name: str, url: str, nodes: bool = False) -> str:
     """Write the token file and the kubeconfigs, each with mode 0600.
 
     Args:
         layout: The cluster's folder; its authority must be there already.
         name: Name of the cluster; the context is called ``rowlock-NAME``.
         url: Address of the API server.
+        nodes: Whether nodes will join.
 
     Returns:
         The admin's token.
     """
-    tokens = {key: secrets.token_urlsafe(32) for key in USERS}
-    rows = [_row(tokens[key], user) for key, user in USERS.items()]
+    users = USERS | (USERS_OF_NODES if nodes else {})
+    tokens = {key: secrets.token_urlsafe(32) for key in users}
+    rows = [_row(tokens[key], user) for key, user in users.items()]
     write_private(layout.tokens, "".join(rows).encode())
     authority = base64.b64encode(layout.ca.read_bytes()).decode()
     for key, token in tokens.items():

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from .addresses import HOST
 from .layout import Layout, write_private
 
 SERVICE_CIDR = "10.202.0.0/24"
@@ -98,7 +99,7 @@ def _sign_server(authority: _Authority, key: ec.EllipticCurvePrivateKey) -> x509
 
 def _alternative_names() -> list[x509.GeneralName]:
     service = next(ipaddress.IPv4Network(SERVICE_CIDR).hosts())
-    addresses = (ipaddress.IPv4Address("127.0.0.1"), service)
+    addresses = (*map(ipaddress.IPv4Address, ("127.0.0.1", HOST)), service)
     names = [x509.DNSName(name) for name in _DNS_NAMES]
     return [*names, *(x509.IPAddress(address) for address in addresses)]
 

@@ -58,6 +58,10 @@ class Processes:
         log = str(self._layout.log(name))
         return int(self._ask(do="start", name=name, argv=list(argv), log=log)["pid"])
 
+    def log(self, name: str) -> Path:
+        """Return the log of a component."""
+        return self._layout.log(name)
+
     def stop(self, name: str) -> None:
         """Kill a component and wait until it is gone."""
         self._ask(do="stop", name=name)

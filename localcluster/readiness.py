@@ -83,7 +83,8 @@ class Prober:
         # Only the API server knows the token; the others must not see it.
         bearer = {"Authorization": f"Bearer {self._token}"}
         headers = bearer if probe.component == "apiserver" else {}
-        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=self._tls)
+        address = self._plan.address_of(probe.component)
+        connection = http.client.HTTPSConnection(address, port, timeout=5, context=self._tls)
         try:
             connection.request("GET", probe.path, headers=headers)
             return connection.getresponse().status == 200

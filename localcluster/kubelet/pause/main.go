@@ -1,0 +1,14 @@
+// Pause holds the namespaces of a pod: it does nothing until it is told to end.
+package main
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGINT, syscall.SIGTERM)
+	<-told
+}
