@@ -127,6 +127,30 @@ cluster-down: setup ## End it and delete its data
 cluster-status: setup ## Say what runs
 	@$(BIN)/python -m localcluster status $(if $(NAME),--name $(NAME))
 
+.PHONY: node-packages
+node-packages: setup ## Install the packages of Debian that a node needs, those that are missing (root)
+	@$(BIN)/python -m localcluster packages --install
+
+.PHONY: node-up
+node-up: setup node-packages ## Start a cluster with nodes that run containers (root; NAME=node NODES=1); the first time builds for a minute
+	@$(BIN)/python -m localcluster up --name $(or $(NAME),node) --nodes $(or $(NODES),1)
+
+.PHONY: node-load
+node-load: setup ## Give its nodes an image that buildah built (IMAGE=, NAME=node)
+	@$(BIN)/python -m localcluster load --name $(or $(NAME),node) $(IMAGE)
+
+.PHONY: node-down
+node-down: setup ## End it with its containers, mounts, network and control groups (NAME=node)
+	@$(BIN)/python -m localcluster down --name $(or $(NAME),node)
+
+.PHONY: node-binaries
+node-binaries: setup ## Build all that a cluster with nodes needs (once)
+	@$(BIN)/python -m localcluster build --nodes
+
+.PHONY: node-test
+node-test: setup node-packages node-binaries ## Run the tests in which real containers run (root)
+	$(BIN)/python -m pytest tests/e2e -m node $(ARGS)
+
 ##@ Container images
 
 .PHONY: images

@@ -14,9 +14,10 @@ from typing import NoReturn
 from rich.console import Console
 
 from . import standing
-from .binaries import PACKAGES, provide
+from .binaries import PACKAGES, WITHOUT_NODES, provide
 from .cluster import Cluster
 from .errors import LocalClusterError, NotRunningError, UsageError
+from .node import install, load_into, missing_packages
 from .progress import Reporter
 from .report import Report, as_json, report_foreign, report_named, show
 
@@ -32,6 +33,11 @@ examples:
 
   python -m localcluster up --name other           as many as you like, side by side
   python -m localcluster build                     build the binaries now (minutes, once)
+
+  python -m localcluster up --nodes 1              with a node that runs pods (root)
+  python -m localcluster load localhost/mine:1     give its nodes an image that buildah built
+  python -m localcluster packages --install        install what nodes need of Debian
+
   KUBECONFIG=~/mine python -m localcluster status --use-kubeconfig
 
 variables:
@@ -89,14 +95,17 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m localcluster",
-        description="A throw-away Kubernetes control plane: real, without containers or nodes.",
+        description="A throw-away Kubernetes: a real control plane, and nodes where asked for.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    commands.add_parser("build", help="build the binaries, if they are not there").set_defaults(
-        run=_build
-    )
+    build = commands.add_parser("build", help="build the binaries, if they are not there")
+    build.add_argument("--nodes", action="store_true", help="also those that nodes need")
+    build.set_defaults(run=_build)
+    packages = commands.add_parser("packages", help="list missing packages that nodes need")
+    packages.add_argument("--install", action="store_true", help="install them (root)")
+    packages.set_defaults(run=_packages)
     name = argparse.ArgumentParser(add_help=False)
     name.add_argument("--name", default="dev", help="name of the cluster (default: dev)")
     foreign = argparse.ArgumentParser(add_help=False, parents=[name])
@@ -106,11 +115,16 @@ def _parser() -> argparse.ArgumentParser:
         help="start nothing: use the cluster that KUBECONFIG names",
     )
     add = commands.add_parser
-    add("up", parents=[foreign], help="start a cluster that stays").set_defaults(run=_up)
+    up = add("up", parents=[foreign], help="start a cluster that stays")
+    up.add_argument("--nodes", type=int, default=0, help="nodes that run its pods (default: 0)")
+    up.set_defaults(run=_up)
     add("down", parents=[name], help="end a cluster, remove its files").set_defaults(run=_down)
     status = add("status", parents=[foreign], help="tell whether a cluster is ready")
     status.add_argument("-o", "--output", choices=["text", "json"], default="text")
     status.set_defaults(run=_status)
+    load = add("load", parents=[name], help="bring an image of buildah's store into the nodes")
+    load.add_argument("image")
+    load.set_defaults(run=_load)
     add("env", parents=[foreign], help="print variables for a shell").set_defaults(run=_env)
     usage = "python -m localcluster kubectl [--name NAME] ARGUMENT..."
     kubectl = add("kubectl", parents=[name], help="run kubectl on a cluster", usage=usage)
@@ -118,8 +132,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _build(_options: argparse.Namespace) -> int:
-    paths = provide(PACKAGES)
+def _build(options: argparse.Namespace) -> int:
+    paths = provide(PACKAGES if options.nodes else WITHOUT_NODES)
     for path in paths.values():
         sys.stdout.write(f"{path}\n")
     return DONE
@@ -130,9 +144,27 @@ def _up(options: argparse.Namespace) -> int:
     if not options.use_kubeconfig and not report.running:
         reporter = Reporter()
         reporter.say(f"starting cluster {options.name}")
-        standing.up(options.name, reporter=reporter)
+        standing.up(options.name, nodes=options.nodes, within=120, reporter=reporter)
         report = _report(options)
+    elif len(report.nodes) < options.nodes:
+        raise UsageError(f"cluster {report.name} is up with fewer nodes: end it first")
     return _print(report)
+
+
+def _load(options: argparse.Namespace) -> int:
+    count = load_into(standing.find(options.name).layout.root, options.image)
+    Reporter().say(f"loaded {options.image} into {count} node{'s' * (count != 1)}")
+    return DONE
+
+
+def _packages(options: argparse.Namespace) -> int:
+    missing = missing_packages()
+    if missing and options.install:
+        Reporter().say(f"installing {' '.join(missing)}")
+        install(missing)
+        return DONE
+    sys.stdout.write("".join(f"{package}\n" for package in missing))
+    return DONE
 
 
 def _down(options: argparse.Namespace) -> int:

@@ -24,6 +24,9 @@ from .locks import locked
 from .progress import Reporter, Steps
 from .toolchain import Go, environment, find_go
 
+OF_NODES = ("kubelet", "kube-proxy", "pause", "coredns")
+"""What nodes need beside the control plane."""
+
 PACKAGES = {
     "etcd": "go.etcd.io/etcd/server/v3",
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
@@ -37,6 +40,9 @@ PACKAGES = {
     "coredns": "github.com/coredns/coredns",
 }
 """Every binary and the Go package that it is built from."""
+
+WITHOUT_NODES = tuple(name for name in PACKAGES if name not in OF_NODES)
+"""What a cluster without nodes, and a chart, need."""
 
 _FOLDER = Path(__file__).parent
 _SHIM = _FOLDER / "_child.py"
@@ -114,6 +120,7 @@ def _read_recipe(module: _Module, reporter: Reporter) -> _Recipe:
     flags = _flags(module.stamps(text))
     decisive = [text, (module.folder / "go.sum").read_text(), go.version, *flags]
     decisive.append(platform.machine())
+    decisive += [(module.folder / path).read_text() for path in module.sources]
     digest = hashlib.sha256("\0".join(decisive).encode()).hexdigest()
     return _Recipe(go, module.folder, flags, cache_folder() / "bin" / digest[:16])
 
@@ -125,11 +132,13 @@ class _Module:
     Args:
         pattern: Finds the version that they are stamped with in go.mod.
         variables: Go variables by what they hold: ``version``, ``major`` or ``minor``.
+        sources: Files of our own that are compiled, too.
     """
 
     folder: Path
     pattern: str
     variables: tuple[tuple[str, str], ...]
+    sources: tuple[str, ...] = ()
 
     def stamps(self, text: str) -> dict[str, str]:
         """Return the value of each variable, from the text of go.mod."""
@@ -150,7 +159,7 @@ class _Module:
 _BASE = "k8s.io/component-base/version"
 
 
-def _of_kubernetes(folder: Path) -> _Module:
+def _of_kubernetes(folder: Path, sources: tuple[str, ...] = ()) -> _Module:
     return _Module(
         folder,
         r"^\s*k8s\.io/kubernetes (v\S+)",
@@ -160,11 +169,12 @@ def _of_kubernetes(folder: Path) -> _Module:
             (f"{_BASE}.gitMajor", "major"),
             (f"{_BASE}.gitMinor", "minor"),
         ),
+        sources,
     )
 
 
 _KUBERNETES = _of_kubernetes(_FOLDER)
-_NODE = _of_kubernetes(_FOLDER / "kubelet")
+_NODE = _of_kubernetes(_FOLDER / "kubelet", ("pause/main.go",))
 _HELM = _Module(
     _FOLDER / "helm",
     r"^\s*k8s\.io/client-go (v\S+)",

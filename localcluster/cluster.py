@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +20,7 @@ from .components import COMPONENTS, LOOPBACK, binary_of, in_order
 from .controlplane import ControlPlane, prepare
 from .errors import UsageError
 from .layout import Layout, checked_name
-from .node import BINARIES, Node, Nodes, remove_leftovers, why_not
+from .node import Node, Nodes, take, why_not
 from .progress import Reporter
 
 
@@ -169,8 +171,6 @@ class Cluster:
         """Kill every process of this cluster and remove its files; the second time, do nothing."""
         if self._plane is not None:
             self._plane.processes.end()
-        if self._nodes is not None:
-            remove_leftovers()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -269,31 +269,48 @@ def run(
 ) -> Running:
     """Start a cluster in a folder of the caller's; what `start` and `up` have in common."""
     wanted = in_order(components)
-    if nodes and (reason := why_not()):
+    if nodes and (reason := why_not(nodes)):
         raise UsageError(reason)
-    more = BINARIES if nodes else ()
+    more = _binaries.OF_NODES if nodes else ()
     binaries = _binaries.provide([*map(binary_of, wanted), "kubectl", *more], reporter=reporter)
     runnable = tuple(component for component in wanted if binary_of(component) in binaries)
-    address = HOST if nodes else LOOPBACK
-    plane = prepare(
-        layout, name=name, binaries=binaries, components=runnable, held=held, address=address
-    )
-    joined = Nodes(plane, binaries) if nodes else None
-    access = Access(
-        layout.kubeconfig(),
-        plane.plan.url,
-        plane.token,
-        layout.ca,
-        binaries["kubectl"],
-        layout.root / "kubectl",
-    )
+    with _place_for(nodes) as place:
+        plane = prepare(
+            layout,
+            name=name,
+            binaries=binaries,
+            components=runnable,
+            held=[*held, *place],
+            address=HOST if nodes else LOOPBACK,
+        )
     try:
-        if joined:
-            joined.join_host()
-        plane.start(within=within)
-        if joined:
-            joined.start(nodes, access, within=within)
+        return _start(plane, nodes, within=within)
     except BaseException:
         plane.processes.end()
         raise
+
+
+@contextmanager
+def _place_for(nodes: int) -> Iterator[list[int]]:
+    """Take the place for nodes, which the keeper goes on holding after this block."""
+    locks = [take()] if nodes else []
+    try:
+        yield locks
+    finally:
+        for lock in locks:
+            os.close(lock)
+
+
+def _start(plane: ControlPlane, nodes: int, *, within: float) -> Running:
+    layout, kubectl = plane.plan.layout, plane.binaries["kubectl"]
+    cache = layout.root / "kubectl"
+    access = Access(layout.kubeconfig(), plane.plan.url, plane.token, layout.ca, kubectl, cache)
+    if not nodes:
+        plane.start(within=within)
+        return Running(plane, access)
+    joined = Nodes(plane, plane.binaries)
+    # The API server listens on the network of the nodes, so that comes first.
+    joined.join_host()
+    plane.start(within=within)
+    joined.start(nodes, access, within=within)
     return Running(plane, access, joined)

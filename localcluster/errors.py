@@ -5,6 +5,8 @@
     LocalClusterError            catch this one
     ├── ToolchainError           no usable Go, and none could be installed
     ├── BuildError               a binary did not compile, or KUBEBUILDER_ASSETS lacks it
+    ├── PackageError             a package that nodes need could not be installed
+    ├── ImageError               an image could not be brought into a node
     ├── ComponentError           a component ended or was not ready in time
     ├── KeeperError              the process that owns the components is gone
     ├── KubectlError             kubectl ended with an exit code other than 0
@@ -29,6 +31,14 @@ class ToolchainError(LocalClusterError):
 
 class BuildError(LocalClusterError):
     """A control-plane binary could not be built or found."""
+
+
+class PackageError(LocalClusterError):
+    """A package of the system that nodes need could not be installed."""
+
+
+class ImageError(LocalClusterError):
+    """An image could not be brought into a node."""
 
 
 class ComponentError(LocalClusterError):

@@ -17,6 +17,7 @@ Requests and replies are one JSON object a line, on standard input and output::
     {"do": "start", "name": "etcd", "argv": [...], "log": "/…/etcd.log"} → {"pid": 17}
     {"do": "stop", "name": "etcd"}                                       → {}
     {"do": "poll"}                    → {"components": {"etcd": {"pid": 17, "exit": null}}}
+    {"do": "at end", "argv": [...]}                                      → {}
     {"do": "detach"}                                                     → {}
     {"do": "end"}                                                        → {}, and it ends
 
@@ -28,6 +29,8 @@ politely takes seconds over it.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import selectors
@@ -39,6 +42,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+_PR_SET_CHILD_SUBREAPER = 36
 _CHILD = Path(__file__).with_name("_child.py")
 
 
@@ -53,6 +57,7 @@ class Keeper:
     def __init__(self, folder: Path, owner: int) -> None:
         self._folder = folder
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._at_end: list[list[str]] = []
         self._selector = selectors.DefaultSelector()
         self._pending = b""
         self._serving = True
@@ -104,6 +109,8 @@ class Keeper:
                 self._stop(request["name"])
             case "poll":
                 return {"components": {name: _state(c) for name, c in self._children.items()}}
+            case "at end":
+                self._at_end.append(request["argv"])
             case "detach":
                 self._selector.unregister(self._owner)
             case "end":
@@ -135,17 +142,42 @@ class Keeper:
         os.close(exited)
 
     def _stop(self, name: str) -> None:
-        child = self._children[name]
-        child.kill()
-        child.wait()
+        _kill([self._children[name]])
 
     def _end(self) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        for child in self._children.values():
-            child.kill()
-        for child in self._children.values():
-            child.wait()
+        _kill(list(self._children.values()))
+        for argv in self._at_end:
+            subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _kill(children: list[subprocess.Popen[bytes]]) -> None:
+    """Kill components, and return once they and their own children are gone."""
+    living = [child for child in children if child.poll() is None]
+    # A node's first process is such a grandchild: it is gone when all in its namespace are.
+    below = [pid for child in living for pid in _children_of(child.pid)]
+    for child in living:
+        child.kill()
+    for child in living:
+        child.wait()
+    for pid in below:
+        # One that its parent has waited for never becomes ours.
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
+def _children_of(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (thread / "children").read_text().split())
+    return found
+
+
+def _adopt_orphans() -> None:
+    if ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError("prctl failed: cannot adopt orphans")
 
 
 def _state(child: subprocess.Popen[bytes]) -> dict[str, int | None]:
@@ -161,6 +193,7 @@ def main() -> None:
     folder, owner = Path(sys.argv[1]), int(sys.argv[2])
     signal.signal(signal.SIGTERM, _terminate)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    _adopt_orphans()
     try:
         keeper = Keeper(folder, owner)
         # Checked after the pidfd is open: before it, the number might be another process's.

@@ -66,6 +66,10 @@ class Processes:
         """Kill a component and wait until it is gone."""
         self._ask(do="stop", name=name)
 
+    def at_end(self, argv: Sequence[str]) -> None:
+        """Have the keeper run a command once all components have ended, whatever ends them."""
+        self._ask(do="at end", argv=list(argv))
+
     def pids(self) -> dict[str, int]:
         """Return the process ids of the components that run."""
         states = self._ask(do="poll")["components"].items()
@@ -99,7 +103,7 @@ class Processes:
 
     def _await_keeper(self) -> None:
         try:
-            self._keeper.wait(timeout=10)
+            self._keeper.wait(timeout=60)
         except subprocess.TimeoutExpired:
             self._keeper.kill()
             self._keeper.wait()

@@ -1,4 +1,4 @@
-"""A cluster for a test session: load with ``-p localcluster.pytest_plugin``."""
+"""Clusters for a test session: load with ``-p localcluster.pytest_plugin``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from .cluster import Cluster, start
+from .node import why_not
 
 REUSE = "ROWLOCK_TEST_KUBECONFIG"
 """Variable that names the kubeconfig of a cluster to test against instead of starting one."""
@@ -21,6 +22,18 @@ def cluster() -> Iterator[Cluster]:
     Tests share it, so each works in a namespace of its own.
     """
     with open_cluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def node_cluster() -> Iterator[Cluster]:
+    """Give one cluster with a node that runs containers to all tests of the session.
+
+    Where there can be none, the tests are skipped with the reason; under ``CI`` they fail.
+    """
+    if reason := why_not():
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+    with start(name="pytest", nodes=1, within=120) as running:
         yield running
 
 

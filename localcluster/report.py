@@ -13,6 +13,8 @@ from rich.table import Table
 from .access import Access, run_kubectl
 from .cluster import Cluster
 from .errors import NotRunningError
+from .node import states
+from .node.commands import NodeState
 from .standing import Standing, find
 
 
@@ -39,6 +41,7 @@ class Report:
         kubeconfig: Path of an administrator's kubeconfig.
         started: When it became ready, as ISO 8601 in UTC; None for a foreign cluster.
         components: Its processes; none for a foreign cluster.
+        nodes: Its nodes; not asked for of a foreign cluster.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Report:
     kubeconfig: str | None = None
     started: str | None = None
     components: tuple[Component, ...] = ()
+    nodes: tuple[NodeState, ...] = ()
 
 
 def report_named(name: str) -> Report:
@@ -62,7 +66,8 @@ def report_named(name: str) -> Report:
         Component(component, pid, standing.lives(component))
         for component, pid in standing.components.items()
     )
-    reason = _why_not_ready(standing, components)
+    nodes = states(standing.access)
+    reason = _why_not_ready(standing, components, nodes)
     return Report(
         name,
         running=True,
@@ -72,6 +77,7 @@ def report_named(name: str) -> Report:
         kubeconfig=str(standing.layout.kubeconfig()),
         started=standing.started,
         components=components,
+        nodes=nodes,
     )
 
 
@@ -82,10 +88,14 @@ def report_foreign(cluster: Cluster) -> Report:
     return Report(path, "kubeconfig", not reason, not reason, reason, cluster.url, path)
 
 
-def _why_not_ready(standing: Standing, components: tuple[Component, ...]) -> str:
+def _why_not_ready(
+    standing: Standing, components: tuple[Component, ...], nodes: tuple[NodeState, ...]
+) -> str:
     ended = [component.name for component in components if not component.running]
     if ended:
         return f"{', '.join(ended)} ended; see the logs in {standing.layout.logs}"
+    if unready := [node.name for node in nodes if not node.ready]:
+        return f"{', '.join(unready)} not Ready; see the logs in {standing.layout.root}/node-*"
     return _why_unreachable(standing.access)
 
 
@@ -110,6 +120,7 @@ def show(report: Report, console: Console) -> None:
         "started": report.started,
     }
     rows |= {component.name: _line(component) for component in report.components}
+    rows |= {f"Node {node.name}": "Ready" if node.ready else "not Ready" for node in report.nodes}
     for label, value in rows.items():
         if value:
             table.add_row(label, value)

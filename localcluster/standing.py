@@ -23,6 +23,7 @@ from .components import COMPONENTS
 from .errors import AlreadyRunningError, NotRunningError
 from .layout import Layout, checked_name, clusters_folder, write_private
 from .locks import is_locked, try_lock
+from .node import clear as clear_nodes
 from .progress import Reporter
 
 _RECORD = "cluster.json"
@@ -71,6 +72,7 @@ def up(
     name: str,
     *,
     components: Sequence[str] = COMPONENTS,
+    nodes: int = 0,
     within: float = 60,
     reporter: Reporter | None = None,
 ) -> Standing:
@@ -79,11 +81,12 @@ def up(
     Args:
         name: Its name; what a crashed cluster of this name left behind is removed first.
         components: Some of `COMPONENTS`; etcd and the API server are always needed.
+        nodes: How many nodes run its pods.
         within: Seconds that starting may take, building left out.
         reporter: Told what takes long; by default standard error.
 
     Raises:
-        AlreadyRunningError: A cluster of this name is up or being started.
+        AlreadyRunningError: A cluster of this name is up or being started, or another has nodes.
         LocalClusterError: Whatever `cluster.start` raises.
     """
     layout = _layout(name)
@@ -93,7 +96,13 @@ def up(
     try:
         shutil.rmtree(layout.root, ignore_errors=True)
         running = run(
-            layout, name=name, components=components, within=within, reporter=reporter, held=[lock]
+            layout,
+            name=name,
+            components=components,
+            nodes=nodes,
+            within=within,
+            reporter=reporter,
+            held=[lock],
         )
         return _leave_running(running, name)
     finally:
@@ -180,6 +189,7 @@ def _remove_stale(name: str) -> bool:
         return False
     try:
         shutil.rmtree(root, ignore_errors=True)
+        clear_nodes()
     finally:
         os.close(lock)
     return True
@@ -192,7 +202,7 @@ def _end_process(pid: int) -> None:
         return
     try:
         signal.pidfd_send_signal(process, signal.SIGTERM)
-        ended, _, _ = select.select([process], [], [], 10)
+        ended, _, _ = select.select([process], [], [], 60)
         if not ended:
             signal.pidfd_send_signal(process, signal.SIGKILL)
             select.select([process], [], [], 10)

@@ -25,8 +25,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_GROUPS = Path("/sys/fs/cgroup")
-
 
 class Agent:
     """The programs of one node, by name."""
@@ -115,27 +113,11 @@ def mount(*arguments: str) -> None:
     subprocess.run(["mount", *arguments], check=True)
 
 
-def own_groups(name: str) -> None:
-    """Make the node's control groups in every hierarchy of version 1."""
-    for controller in _GROUPS.iterdir():
-        if controller.name == "unified" or controller.is_symlink() or not controller.is_dir():
-            continue
-        above = controller
-        for part in name.strip("/").split("/"):
-            group = above / part
-            group.mkdir(exist_ok=True)
-            for file in ("cpuset.cpus", "cpuset.mems"):
-                if (group / file).exists():
-                    (group / file).write_text((above / file).read_text())
-            above = group
-
-
 def main() -> None:
-    """Become the first process of the node whose folder and control group are given."""
-    folder, group = Path(sys.argv[1]), sys.argv[2]
+    """Become the first process of the node whose folder is given."""
+    folder = Path(sys.argv[1])
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     own_file_system(folder)
-    own_groups(group)
     Agent(folder).serve()
 
 

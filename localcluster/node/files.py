@@ -8,6 +8,7 @@ from pathlib import Path
 
 from localcluster.addresses import HOST, PODS_AND_NODES, address_of, pods_of
 
+from .place import group
 from .requirements import CNI_FOLDER
 
 PAUSE_IMAGE = "localhost/rowlock-pause:1"
@@ -41,7 +42,7 @@ class NodeFiles:
     @property
     def group(self) -> str:
         """Its control group, below the root of each hierarchy."""
-        return f"/rowlock/{self.name}"
+        return f"{group()}/{self.name}"
 
     @property
     def socket(self) -> Path:

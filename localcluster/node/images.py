@@ -10,15 +10,11 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from localcluster.errors import LocalClusterError
+from localcluster.errors import ImageError
 
 from .requirements import find
 
 _PLATFORMS = {"x86_64": "amd64", "aarch64": "arm64"}
-
-
-class ImageError(LocalClusterError):
-    """An image could not be brought into a node."""
 
 
 def import_file(archive: Path, socket: Path) -> None:

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from localcluster.addresses import HOST, address_of, pods_of
-from localcluster.errors import AlreadyRunningError, ComponentError
+from localcluster.errors import ComponentError
 from localcluster.processes import Processes
 
 from .requirements import find
@@ -27,7 +27,7 @@ _INTERFACE = "rowlock0"
 class Network:
     """The switch of one cluster and the host's cable to it.
 
-    There is one such network on a machine: the addresses are the same for every cluster.
+    Its addresses are the same for every cluster, so `place` lets one have it.
     """
 
     def __init__(self, processes: Processes) -> None:
@@ -39,13 +39,11 @@ class Network:
         """Make the switch and join the host.
 
         Raises:
-            AlreadyRunningError: Another cluster has nodes.
             ComponentError: A command of the network failed.
         """
         if Path(f"/sys/class/net/{_INTERFACE}").exists():
-            raise AlreadyRunningError(
-                f"another cluster has nodes here ({_INTERFACE} exists): end that one first"
-            )
+            # The kernel takes a moment to end the namespace of a cluster that crashed just now.
+            _ip("link", "delete", _INTERFACE)
         unshare, sleep = str(find("unshare")), str(find("sleep"))
         self._switch = self._processes.start("switch", [unshare, "--net", sleep, "infinity"])
         _await_namespace(self._switch)

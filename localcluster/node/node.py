@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import platform
 import shutil
-import signal
 import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
-from os import kill
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +18,11 @@ from localcluster.processes import Processes
 
 from . import images
 from .files import PAUSE_IMAGE, NodeFiles
+from .groups import make_groups, remove_groups
 from .network import Network
 from .requirements import find
 
 _AGENT = Path(__file__).with_name("_agent.py")
-_GROUPS = Path("/sys/fs/cgroup")
 
 
 class Node:
@@ -70,7 +67,7 @@ class Node:
         until = time.monotonic() + within
         self._files.folder.mkdir(parents=True)
         self._files.write()
-        remove_groups(self._files.group)
+        make_groups(self._files.group)
         pid = self._processes.start(self.name, self._first_process())
         self._await((self._files.folder / "agent.sock").exists, "start", until)
         self._network.connect(self._files.number, _child_of(pid))
@@ -122,7 +119,7 @@ class Node:
     def _first_process(self) -> list[str]:
         unshare = [str(find("unshare")), "--fork", "--pid", "--mount-proc", "--mount", "--net"]
         agent = [sys.executable, "-I", "-S", str(_AGENT), str(self._files.folder)]
-        return [*unshare, "--kill-child=SIGKILL", *agent, self._files.group]
+        return [*unshare, "--kill-child=SIGKILL", *agent]
 
     def _load_pause(self) -> None:
         archive = self._files.folder / "pause.tar"
@@ -158,32 +155,6 @@ class Node:
         if "error" in answer:
             raise ComponentError(f"{self.name} refused {request}: {answer['error']}")
         return answer
-
-
-def remove_groups(group: str) -> None:
-    """Remove the control groups below `group`, which a node that is gone has left empty."""
-    for controller in _GROUPS.iterdir():
-        root = controller / group.strip("/")
-        if controller.is_symlink() or not root.is_dir():
-            continue
-        for path in sorted((it for it in root.rglob("*") if it.is_dir()), reverse=True):
-            _remove_group(path)
-        _remove_group(root)
-
-
-def _remove_group(path: Path) -> None:
-    # A process that is being killed leaves its group a moment later.
-    for _ in range(200):
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                path.rmdir()
-            except OSError:
-                for line in (path / "cgroup.procs").read_text().split():
-                    with contextlib.suppress(ProcessLookupError):
-                        kill(int(line), signal.SIGKILL)
-                time.sleep(0.01)
-                continue
-        return
 
 
 def _program(tool: str) -> Path:

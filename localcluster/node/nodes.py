@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,16 +13,11 @@ from localcluster.controlplane import ControlPlane
 from localcluster.errors import ComponentError, UsageError
 from localcluster.layout import last_lines
 
-from . import images
+from . import groups, images
 from .files import DOMAIN, NodeFiles
 from .network import Network
-from .node import Node, remove_groups
-
-BINARIES = ("kubelet", "kube-proxy", "pause", "coredns")
-"""What nodes need beside the control plane."""
-
-GROUP = "/rowlock"
-"""Control group of all nodes of this machine."""
+from .node import Node
+from .place import group
 
 _RIGHTS = """
 apiVersion: rbac.authorization.k8s.io/v1
@@ -54,7 +50,7 @@ class Nodes:
 
     Args:
         plane: The control plane; its API server listens at `addresses.HOST`.
-        binaries: Paths of `BINARIES`.
+        binaries: Paths of `binaries.OF_NODES`.
     """
 
     def __init__(self, plane: ControlPlane, binaries: Mapping[str, Path]) -> None:
@@ -71,6 +67,7 @@ class Nodes:
 
     def join_host(self) -> None:
         """Make the network: the API server can listen once it is there."""
+        self._plane.processes.at_end([sys.executable, "-I", "-S", groups.__file__, group()])
         self._network.start()
 
     def start(self, count: int, access: Access, *, within: float) -> None:
@@ -129,11 +126,6 @@ class Nodes:
         self._plane.processes.start(
             "coredns", [str(self._binaries["coredns"]), "-conf", str(corefile)]
         )
-
-
-def remove_leftovers() -> None:
-    """Remove the control groups that nodes leave: call it once they have ended."""
-    remove_groups(GROUP)
 
 
 def _corefile(kubeconfig: Path) -> str:

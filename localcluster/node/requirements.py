@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
+
+from localcluster.addresses import MOST_NODES
+from localcluster.errors import PackageError
 
 _PACKAGES_OF_DEBIAN = {
     "containerd": "containerd",
@@ -42,12 +46,29 @@ def find(tool: str) -> Path | None:
     return Path(found) if found else None
 
 
-def why_not() -> str:
-    """Return why this machine can have no nodes, in one line; empty if it can."""
+def why_not(count: int = 1) -> str:
+    """Return why this machine can not have that many nodes, in one line; empty if it can."""
+    if count > MOST_NODES:
+        return f"a cluster has at most {MOST_NODES} nodes"
     if not sys.platform.startswith("linux"):
         return "nodes need Linux"
     if os.geteuid() != 0:
         return "nodes need root"
     if missing := missing_packages():
-        return f"nodes need packages: apt-get install --no-install-recommends {' '.join(missing)}"
+        return f"nodes need {' '.join(missing)}: make node-packages"
     return ""
+
+
+def install(packages: list[str]) -> None:
+    """Install packages of Debian, its output going to standard error.
+
+    Raises:
+        PackageError: This is no root, no Debian, or the installation failed.
+    """
+    if os.geteuid() != 0 or (apt := find("apt-get")) is None:
+        raise PackageError(f"install {' '.join(packages)}: that needs root and apt-get")
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for arguments in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
+        command = [str(apt), "-qq", *arguments]
+        if subprocess.run(command, env=quiet, stdout=sys.stderr, check=False).returncode != 0:
+            raise PackageError(f"{' '.join(command)} failed")
