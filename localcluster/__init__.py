@@ -1,4 +1,4 @@
-"""A throw-away Kubernetes control plane for demos and tests, real and without containers.
+"""A throw-away Kubernetes for demos and tests: a real control plane, and nodes where asked for.
 
 ::
 
@@ -9,7 +9,7 @@
 
 What it runs are etcd, the API server, the controller manager and the scheduler, built from
 Go modules.
-There is no node, so pods are made but never run.
+Without nodes, pods are made but never run; `start(nodes=1)` runs them in containers.
 
 How the parts hang together: `binaries` provides what `controlplane` starts through the keeper
 of `processes`; `cluster` is the face towards Python, `standing` and `__main__` the one towards

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
+_UNIFIED = _ROOT / "unified"
 
 
 def make_groups(name: str) -> None:
@@ -32,7 +33,8 @@ def make_groups(name: str) -> None:
 
 def remove_groups(name: str) -> None:
     """Remove a control group and all below it, killing what should be dead already."""
-    for hierarchy in _hierarchies():
+    # The runtime makes them in the unified hierarchy, too, if that is there beside version 1.
+    for hierarchy in (*_hierarchies(), _UNIFIED):
         root = hierarchy / name.strip("/")
         if not root.is_dir():
             continue
@@ -47,7 +49,7 @@ def _hierarchies() -> Iterator[Path]:
         return
     for path in _ROOT.iterdir():
         # Links are second names, and the unified one has no controllers beside version 1.
-        if path.is_dir() and not path.is_symlink() and path.name != "unified":
+        if path.is_dir() and not path.is_symlink() and path != _UNIFIED:
             yield path
 
 
