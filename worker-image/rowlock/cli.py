@@ -96,6 +96,9 @@ def migrate(
         migrations.Phase,
         typer.Option(help="pre: before new code runs; post: after no old code runs any more; all."),
     ] = "all",
+    wait: Annotated[
+        float, typer.Option(help="Seconds that PostgreSQL may take to be reached.", min=0)
+    ] = 0,
     output: Output = "text",
 ) -> None:
     """Create or update Rowlock's schema; safe to repeat and to run at once from many places.
@@ -108,7 +111,7 @@ def migrate(
     with one_line_errors():
         url = database_url(load(DatabaseSettings))
         say = typer.echo if output == "text" else None
-        applied = asyncio.run(migrations.migrate(url, phase=phase, progress=say))
+        applied = asyncio.run(migrations.migrate(url, phase=phase, progress=say, wait=wait))
         if output == "json":
             typer.echo(json.dumps({"applied": applied}))
         else:

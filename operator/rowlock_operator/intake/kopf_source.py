@@ -38,6 +38,8 @@ KINDS = {
     names.AGENT_RUN_BATCHES: "AgentRunBatch",
 }
 _STOP_SECONDS = 10.0
+# Of a type that kopf does not export; it tells peers apart, and there are none.
+_IDENTITY: Any = "rowlock"
 
 
 class KopfSource:
@@ -130,6 +132,8 @@ class KopfSource:
                 clusterwide=not self._namespaces,
                 namespaces=self._namespaces,
                 standalone=True,
+                # kopf would look up the name of its user, and in a container that has none.
+                identity=_IDENTITY,
                 stop_flag=self._stop,
             )
         finally:

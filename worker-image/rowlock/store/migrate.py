@@ -5,6 +5,8 @@ Any number of processes may migrate at the same time: they take turns, each file
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
 from importlib.resources.abc import Traversable
 from typing import Literal
@@ -14,6 +16,9 @@ from rowlock.store.connection import Connection
 from rowlock.store.versions import Migration, files
 
 Phase = Literal["pre", "post", "all"]
+
+
+_PAUSE_SECONDS = 0.5
 
 
 class MigrationFailed(ConfigurationError):
@@ -26,6 +31,7 @@ async def migrate(
     phase: Phase = "all",
     progress: Callable[[str], None] | None = None,
     folder: Traversable | None = None,
+    wait: float = 0,
 ) -> list[str]:
     """Apply what is missing and return the names of the files that this call applied.
 
@@ -35,18 +41,31 @@ async def migrate(
         Which files: those that precede new code, those that follow it, or all.
     progress
         Called with each file's name before it is applied.
+    wait
+        Seconds that a server that is out of reach is given to come up.
 
     Raises
     ------
     MigrationFailed
         One file cannot be applied; the message names it.
     """
-    connection = await Connection.open(dsn, name="migrate", check_schema=False)
+    connection = await _reach(dsn, wait)
     try:
         done = [m.name for m in files(folder) if await _apply(connection, m, phase, progress)]
     finally:
         await connection.close()
     return done
+
+
+async def _reach(dsn: str, wait: float) -> Connection:
+    until = time.monotonic() + wait
+    while True:
+        try:
+            return await Connection.open(dsn, name="migrate", check_schema=False)
+        except StoreUnavailable:
+            if time.monotonic() >= until:
+                raise
+        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def pending(connection: Connection, *, folder: Traversable | None = None) -> list[str]:
