@@ -273,7 +273,7 @@ def test_probes_and_migration_are_the_operators(render: Render) -> None:
         "Deployment/rowlock-operator"
     ]
     [migrate], [operator] = spec["initContainers"], spec["containers"]
-    assert migrate["command"] == ["rowlock", "migrate", "--phase", "pre"]
+    assert migrate["command"] == ["rowlock", "migrate", "--phase", "pre", "--wait", "60"]
     assert migrate["env"][0]["valueFrom"]["secretKeyRef"] == {"name": "owner", "key": "url"}
     assert operator["env"][0]["valueFrom"]["secretKeyRef"] == {"name": "database", "key": "url"}
     assert operator["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "http"}
