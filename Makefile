@@ -154,8 +154,19 @@ node-test: setup node-packages node-binaries ## Run the tests in which real cont
 ##@ Container images
 
 .PHONY: images
-images: ## Build the images of worker and operator with buildah or docker (TAG=, BASE_IMAGE=, REPOSITORY=, ENGINE=)
-	@images/build worker operator
+images: ## Build the images of worker, operator and trial database with buildah or docker (TAG=, BASE_IMAGE=, REPOSITORY=, ENGINE=)
+	@images/build worker operator postgres
+
+.PHONY: e2e
+e2e: ## Install the charts on a real node and try them: losses, upgrades, scaling (root, buildah, debootstrap; ARGS=)
+	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory e2e-here; else echo "e2e: skipped: nodes and images need root"; fi
+
+.PHONY: e2e-here
+e2e-here: setup binaries node-packages node-binaries
+	@buildah inspect --type image localhost/rowlock-base >/dev/null 2>&1 || images/base
+	@REPOSITORY=localhost/rowlock-e2e TAG=e2e ENGINE=buildah images/build worker operator postgres
+	ROWLOCK_E2E_IMAGES=localhost/rowlock-e2e $(BIN)/python -m pytest tests/e2e -m node \
+	  --ignore=tests/e2e/test_node.py --ignore=tests/e2e/test_node_end.py $(ARGS)
 
 .PHONY: base-image
 base-image: ## Make a base image of Debian's packages where no image registry is reached (root, debootstrap, buildah)
