@@ -216,6 +216,7 @@ MAY_READ_ALL = {
     "stranded": {"worker"},
 }
 
+
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
 @pytest.mark.parametrize("name", HOT)
 async def test_hot_statement_reads_no_large_table_from_end_to_end(
