@@ -93,6 +93,7 @@ check: setup ## Check style, types, layers, generated files and changelog fragme
 	$(BIN)/lint-imports
 	$(BIN)/python -m rowlock_operator.api verify
 	$(BIN)/python -m rowlock_operator.reference --verify
+	$(BIN)/python -m charts.dashboards --verify
 	$(BIN)/towncrier build --draft >/dev/null
 
 .PHONY: format
@@ -183,6 +184,10 @@ crds: setup ## Generate crds/ and the reference pages from the models
 	$(BIN)/python -m rowlock_operator.api generate
 	$(BIN)/python -m rowlock_operator.api docs
 	$(BIN)/python -m rowlock_operator.reference
+
+.PHONY: dashboards
+dashboards: setup ## Generate the dashboards of the chart and their reference page
+	$(BIN)/python -m charts.dashboards
 
 .PHONY: crds-verify
 crds-verify: setup ## Fail when crds/ or a reference page differs from the models

@@ -112,10 +112,12 @@ def test_a_release_from_install_to_uninstall(own: Cluster, helms: Helm, space: s
         lambda: len(get(own, "pods", "-l", "app.kubernetes.io/instance=rowlock")["items"]) == 2,
         "Pods of operator and database",
     )
-    settings = ("--set", "operator.replicas=2")
+    settings = ("--set", "operator.replicas=2,dashboards.enabled=true")
     done(helms("upgrade", "rowlock", CHART, *here, *trial, *settings))
     assert get(own, "deployment", "rowlock-operator")["spec"]["replicas"] == 2
     assert get(own, "pdb", "rowlock-operator")["spec"]["maxUnavailable"] == 1
+    dashboards = get(own, "configmaps", "-l", "grafana_dashboard=1")["items"]
+    assert "rowlock-dashboard-queue" in {each["metadata"]["name"] for each in dashboards}
     assert get(own, "secret", "rowlock-database")["data"]["password"] == password
     done(helms("rollback", "rowlock", "1", *here))
     assert get(own, "deployment", "rowlock-operator")["spec"]["replicas"] == 1
