@@ -81,12 +81,12 @@ class LocalOperator:
 
     def __init__(self, log: Path, *flags: str, environment: dict[str, str]) -> None:
         self._log = log
-        self._port = _free_port()
+        self.port = free_port()
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "rowlock_operator"),
-                    *("--log-format", "json", "--http-port", str(self._port)),
+                    *("--log-format", "json", "--http-port", str(self.port)),
                     *flags,
                 ],
                 stdout=output,
@@ -111,7 +111,7 @@ class LocalOperator:
 
     async def probe(self, path: str) -> tuple[int, str]:
         """Ask one of its HTTP paths, and return status and text."""
-        url = f"http://127.0.0.1:{self._port}{path}"
+        url = f"http://127.0.0.1:{self.port}{path}"
         async with aiohttp.ClientSession() as session, session.get(url) as response:
             return response.status, await response.text()
 
@@ -425,7 +425,8 @@ class Stage:
         return "".join(tails)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of the loopback that nobody uses."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -96,8 +96,9 @@ WORKERS = Dashboard(
             Query(total(of_release(o.WORKER_PODS)), "known to the watch, all pools"),
         ),
         lines(
-            "Statements without an answer",
-            "PostgreSQL was away, or too slow; by part of the worker.",
+            "Reads without an answer",
+            "Between a claim and the start of its run; PostgreSQL was away, and they are repeated."
+            " A claim without an answer is an error on the dashboard Queue.",
             "cpm",
             Query(a_minute(of_pool(w.STORE_ERRORS), "part"), "{{part}}"),
         ),

@@ -86,11 +86,5 @@ WRITER = Dashboard(
             "cpm",
             Query(a_minute(of_pool(w.REJECTED_ROWS), "sqlstate"), "{{sqlstate}}"),
         ),
-        lines(
-            "Statements without an answer",
-            "Of the writer and of all other parts of the worker.",
-            "cpm",
-            Query(a_minute(of_pool(w.STORE_ERRORS), "part"), "{{part}}"),
-        ),
     ),
 )
