@@ -189,6 +189,10 @@ crds: setup ## Generate crds/ and the reference pages from the models
 dashboards: setup ## Generate the dashboards of the chart and their reference page
 	$(BIN)/python -m charts.dashboards
 
+.PHONY: dashboards-pictures
+dashboards-pictures: setup binaries alerts-tools ## Draw the dashboards of that page anew, from a real Prometheus
+	WRITE_PICTURES=1 $(BIN)/python -m pytest tests/dashboards
+
 .PHONY: crds-verify
 crds-verify: setup ## Fail when crds/ or a reference page differs from the models
 	$(BIN)/python -m rowlock_operator.api verify

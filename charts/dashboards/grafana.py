@@ -21,6 +21,11 @@ def as_json(dashboard: Dashboard) -> str:
     return json.dumps(_dashboard(dashboard), indent=1) + "\n"
 
 
+def places(dashboard: Dashboard) -> list[dict[str, int]]:
+    """Return the place of each panel on Grafana's grid of 24 columns."""
+    return [*_row(len(dashboard.stats), _STAT_HEIGHT), *_pairs(len(dashboard.lines))]
+
+
 def _dashboard(dashboard: Dashboard) -> dict[str, Any]:
     return {
         "uid": f"rowlock-{dashboard.name}",
@@ -84,8 +89,8 @@ def _choice(name: str, label: str, values: str) -> dict[str, Any]:
 
 
 def _panels(dashboard: Dashboard) -> Iterator[dict[str, Any]]:
-    places = [*_row(len(dashboard.stats), _STAT_HEIGHT), *_pairs(len(dashboard.lines))]
-    for number, (panel, place) in enumerate(zip(dashboard.panels, places, strict=True), 1):
+    placed = zip(dashboard.panels, places(dashboard), strict=True)
+    for number, (panel, place) in enumerate(placed, 1):
         yield {
             "id": number,
             "type": panel.kind,
@@ -127,7 +132,7 @@ def _targets(panel: Panel) -> Iterator[dict[str, Any]]:
 
 
 def _field(panel: Panel) -> dict[str, Any]:
-    common = {"unit": panel.unit, "min": 0}
+    common = {"unit": panel.unit, "min": 0, **({"decimals": 0} if panel.whole else {})}
     if panel.kind == "stat":
         return common
     stacking = {"mode": "normal" if panel.stacked else "none"}

@@ -50,6 +50,8 @@ class Panel:
         `stat` is one number of now, `timeseries` lines over time.
     stacked
         Pile the lines up, where only their sum has a meaning.
+    whole
+        Round to whole numbers: a rise over the shown time is extrapolated to its ends.
     """
 
     title: str
@@ -58,6 +60,7 @@ class Panel:
     queries: tuple[Query, ...]
     kind: Literal["stat", "timeseries"] = "timeseries"
     stacked: bool = False
+    whole: bool = False
 
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
@@ -86,9 +89,9 @@ class Dashboard:
         return (*self.stats, *self.lines)
 
 
-def stat(title: str, text: str, unit: str, expr: str) -> Panel:
+def stat(title: str, text: str, unit: str, expr: str, *, whole: bool = False) -> Panel:
     """Return a panel of one number."""
-    return Panel(title, text, unit, (Query(expr, title),), "stat")
+    return Panel(title, text, unit, (Query(expr, title),), "stat", whole=whole)
 
 
 def lines(title: str, text: str, unit: str, *queries: Query, stacked: bool = False) -> Panel:

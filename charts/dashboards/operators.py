@@ -49,7 +49,10 @@ OPERATOR = Dashboard(
             highest(of_release(o.SWEEP_HELD)),
         ),
         stat(
-            "Version", "Operators by version; the sum of them.", "short", total(of_release(o.INFO))
+            "Operators",
+            "Operators that are scraped, the waiting one included.",
+            "short",
+            total(of_release(o.INFO)),
         ),
     ),
     lines=(
@@ -72,6 +75,12 @@ OPERATOR = Dashboard(
             "It rises while statuses cannot be written; 0 for none.",
             "s",
             Query(age(of_release(o.MIRROR_OLDEST)), "age"),
+        ),
+        lines(
+            "Errors of the mirror",
+            "Runs that a part of the mirror could not cope with and left out: a bug to report.",
+            "cpm",
+            Query(a_minute(of_release(o.MIRROR_ERRORS), "kind"), "{{kind}}"),
         ),
         lines(
             "Status writes",

@@ -24,9 +24,10 @@ The operator gives both itself: scrape it with `honor_labels`.
 With `All`, series without these labels are shown too.
 Panels without `yes` under "By pool" are about a whole release, whatever pool is chosen.
 
-The pictures are drawn by a script of this repository, not by Grafana: `python -m tests.dashboards`.
+The pictures are drawn by a script of this repository, not by Grafana: `make dashboards-pictures`.
 It asks a real Prometheus the queries of the panels, after an operator and workers have run
 and have lost processes and failed runs on purpose.
+Those workers are processes beside a cluster, not Pods in it: so no Pod is ready.
 Grafana shows the same panels, in the same places, with the same numbers, in its own style."""
 
 

@@ -10,6 +10,7 @@ from .model import (
     Query,
     a_minute,
     a_second,
+    age,
     in_range,
     lines,
     of_pool,
@@ -37,7 +38,8 @@ RUNS = Dashboard(
         ),
         stat(
             "Waiting",
-            "Runs that wait for something else than a slot: an answer, a time, a limit, a person.",
+            "Runs that wait for a time, as of a retry, or for a limit of their Agent."
+            " Those set aside to sleep, for a person or suspended are not among them.",
             "short",
             total(of_pool(o.POOL_RUNS, state="waiting")),
         ),
@@ -52,7 +54,7 @@ RUNS = Dashboard(
     lines=(
         lines(
             "Runs by state",
-            "All runs of the chosen pools that have not ended.",
+            "Runs of the chosen pools that have not ended and are not set aside.",
             "short",
             Query(total(of_pool(o.POOL_RUNS), "state"), "{{state}}"),
             stacked=True,
@@ -102,6 +104,12 @@ RUNS = Dashboard(
             "Approvals that wait for an answer, of all pools.",
             "short",
             Query(total(of_release(o.APPROVALS_WAITING)), "waiting"),
+        ),
+        lines(
+            "Age of the oldest question",
+            "Since when the question that waits longest waits for its person; 0 for none.",
+            "s",
+            Query(age(of_release(o.APPROVALS_OLDEST)), "age"),
         ),
     ),
 )

@@ -14,6 +14,7 @@ from .model import (
     lines,
     of_pool,
     of_release,
+    quantile,
     stat,
     total,
 )
@@ -28,6 +29,7 @@ TAKEOVERS = Dashboard(
             "Runs taken over from lost workers in the shown time.",
             "short",
             in_range(of_pool(w.TAKEOVERS)),
+            whole=True,
         ),
         stat(
             "Processes that died",
@@ -35,18 +37,21 @@ TAKEOVERS = Dashboard(
             "short",
             f"{in_range(of_pool(w.PROCESS_ENDS, how='died'))}"
             f" + {in_range(of_pool(w.PROCESS_ENDS, how='stalled'))}",
+            whole=True,
         ),
         stat(
             "Runs put into quarantine",
             "Runs that go on alone, because workers died under them, in the shown time.",
             "short",
             in_range(of_pool(w.QUARANTINED_RUNS)),
+            whole=True,
         ),
         stat(
             "Zombies stopped",
             "Runs stopped at a worker because another one owns them, in the shown time.",
             "short",
             in_range(of_pool(w.LOST_RUNS)),
+            whole=True,
         ),
     ),
     lines=(
@@ -62,6 +67,13 @@ TAKEOVERS = Dashboard(
             "As the operator shows them; less than at the workers while its mirror is behind.",
             "cpm",
             Query(a_minute(of_release(o.TAKEOVERS), "reason"), "{{reason}}"),
+        ),
+        lines(
+            "Duration of takeovers",
+            "From the end of a lost worker's lease to the first write of the run's next owner.",
+            "s",
+            Query(quantile(0.5, o.TAKEOVER_RECOVERY), "half below"),
+            Query(quantile(0.99, o.TAKEOVER_RECOVERY), "99 % below"),
         ),
         lines(
             "Runs of lost workers",

@@ -82,9 +82,9 @@ WRITER = Dashboard(
         ),
         lines(
             "Rows that can never be stored",
-            "By SQLSTATE; the run of such a row fails.",
-            "cpm",
-            Query(a_minute(of_pool(w.REJECTED_ROWS), "sqlstate"), "{{sqlstate}}"),
+            "By SQLSTATE, since the workers started; the run of such a row fails.",
+            "short",
+            Query(total(of_pool(w.REJECTED_ROWS), "sqlstate"), "{{sqlstate}}"),
         ),
     ),
 )

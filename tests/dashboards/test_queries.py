@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import re
+import os
+import time
 
 import pytest
 
 from charts.dashboards.__main__ import DASHBOARDS
 from charts.dashboards.model import Panel
-from tests.dashboards.scene import Scene, on_stage, play
+from tests.dashboards.pictures import filled, write
+from tests.dashboards.scene import Scene, load, on_stage, play
 from tests.operators import Stage, access, stage_fixture  # noqa: F401
 from tests.prometheus import MISSING, NEEDED, Refused
 
@@ -18,20 +20,11 @@ pytestmark = [
     pytest.mark.skipif(MISSING, reason=NEEDED),
 ]
 
+#: Draw the pictures of the reference page too, of runs that go on for so long.
+SECONDS_OF_PICTURES = 150 if os.environ.get("WRITE_PICTURES") else 0
+
 #: Series that nothing here brings about, with the reason.
 MAY_BE_EMPTY: dict[str, str] = {}
-
-
-def filled(expr: str, *, pool: str = ".*", interval: str = "1m") -> str:
-    """Return a query as Grafana sends it."""
-    values = {
-        "release": ".*",
-        "namespace": ".*",
-        "pool": pool,
-        "__rate_interval": interval,
-        "__range": "10m",
-    }
-    return re.sub(r"\$(\w+)", lambda found: values[found[1]], expr)
 
 
 async def empty(scene: Scene, panel: Panel, *, pool: str = ".*") -> list[str]:
@@ -41,7 +34,9 @@ async def empty(scene: Scene, panel: Panel, *, pool: str = ".*") -> list[str]:
 
 
 async def test_every_query_finds_something(stage: Stage) -> None:
+    began = time.time()
     async with on_stage(stage) as scene:
+        await load(scene, SECONDS_OF_PICTURES / 3)
         await play(scene)
         without = {
             f"{dashboard.name}: {panel.title}": found
@@ -51,6 +46,10 @@ async def test_every_query_finds_something(stage: Stage) -> None:
         }
         assert set(without) == set(MAY_BE_EMPTY), without
         await the_variables_choose(scene)
+        if SECONDS_OF_PICTURES:
+            await load(scene, SECONDS_OF_PICTURES * 2 / 3)
+            for dashboard in DASHBOARDS:
+                await write(scene.prometheus, dashboard, start=began, end=time.time())
 
 
 async def the_variables_choose(scene: Scene) -> None:

@@ -177,6 +177,7 @@ MOVED_RUNS = _row(
     "counter",
     "Runs whose lease this worker ended for a lost one: requeued, delayed, failed, cancelled.",
     "how",
+    values=("requeued", "delayed", "failed", "cancelled"),
 )
 BLAMED_RUNS = _row(
     "rowlock_runs_blamed_total",
@@ -203,7 +204,11 @@ QUARANTINE_PROCESSES = _row(
     "Processes for runs that go on alone, here and now; their label `process` begins with q.",
 )
 FENCED_WORKERS = _row(
-    "rowlock_fenced_workers_total", "counter", "Workers this one fenced, by reason.", "reason"
+    "rowlock_fenced_workers_total",
+    "counter",
+    "Workers this one fenced, by reason.",
+    "reason",
+    values=(reason for reason in FenceReason if reason is not FenceReason.LEFT),
 )
 ROUND_ERRORS = _row(
     "rowlock_round_errors_total", "counter", "Rounds of upkeep that failed, by round.", "round"
@@ -214,7 +219,11 @@ PARTITION_DAYS = _row(
     "Days after today whose partitions are made: at 0 the next midnight stops all writing.",
 )
 STORE_ERRORS = _row(
-    "rowlock_store_errors_total", "counter", "Statements that PostgreSQL did not answer.", "part"
+    "rowlock_store_errors_total",
+    "counter",
+    "Statements that PostgreSQL did not answer.",
+    "part",
+    values=("claimer",),
 )
 
 
