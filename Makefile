@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # What a target needs is installed once for each state of the lock.
 READY := $(VENV)/.ready-$(shell cat requirements.lock pyproject.toml | sha256sum | cut -c1-16)
-TEST_HELPERS := $(wildcard tests/*.py tests/soak/*.py tests/alerts/rules.py tests/integration/*/server.py tests/integration/*/world.py)
+TEST_HELPERS := $(wildcard tests/*.py tests/soak/*.py tests/alerts/rules.py tests/dashboards/scene.py tests/dashboards/pictures.py tests/integration/*/server.py tests/integration/*/world.py)
 COMPILE = $(BIN)/pip-compile pyproject.toml --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
   --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 # Tests run side by side, each process with servers of its own: TEST_WORKERS=0 for one, to debug or to use -s.
