@@ -150,7 +150,7 @@ node-binaries: setup ## Build all that a cluster with nodes needs (once)
 
 .PHONY: node-test
 node-test: setup node-packages node-binaries ## Run the tests in which real containers run (root)
-	$(BIN)/python -m pytest tests/e2e -m node $(ARGS)
+	$(BIN)/python -m pytest tests/e2e/test_node.py tests/e2e/test_node_end.py $(ARGS)
 
 ##@ Container images
 

@@ -41,9 +41,9 @@ class Network:
         Raises:
             ComponentError: A command of the network failed.
         """
-        if Path(f"/sys/class/net/{_INTERFACE}").exists():
-            # The kernel takes a moment to end the namespace of a cluster that crashed just now.
-            _ip("link", "delete", _INTERFACE)
+        # The kernel takes a moment to end the namespace of a cluster that crashed just now. Mostly
+        # there is none; /sys could not tell, since it shows the namespace that mounted it.
+        _try(["link", "delete", _INTERFACE])
         unshare, sleep = str(find("unshare")), str(find("sleep"))
         self._switch = self._processes.start("switch", [unshare, "--net", sleep, "infinity"])
         _await_namespace(self._switch)
@@ -110,6 +110,10 @@ def _await_namespace(pid: int) -> None:
             raise ComponentError("the switch ended") from error
         time.sleep(0.005)
     raise ComponentError("the switch got no network namespace of its own")
+
+
+def _try(command: list[str]) -> None:
+    subprocess.run([str(find("ip")), *command], capture_output=True, check=False)
 
 
 def _ip(*command: str) -> None:
