@@ -32,7 +32,11 @@ def test_a_pool_comes_from_zero_and_goes_back(installed: Installation) -> None:
     runs = [installed.run("walker", fresh("tide"), pool=name, gates=[1]) for _ in range(4)]
     for run in runs:
         installed.ledger.wait(run, "step-1")
-    assert installed.get("deployment", deployment)["status"]["readyReplicas"] == 2
+    # A worker claims at once; that its Pod is ready shows a moment later.
+    eventually(
+        lambda: installed.get("deployment", deployment)["status"].get("readyReplicas", 0) == 2,
+        "two ready workers",
+    )
     for run in runs:
         installed.ledger.open(f"{run}-1")
         assert installed.finish(run)["takeovers"] == 0

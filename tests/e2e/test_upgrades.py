@@ -34,7 +34,12 @@ def test_an_upgrade_of_operator_and_workers_fails_no_run(installed: Installation
     def images() -> bool:
         selector = "rowlock.dev/pool=e2e"
         pods = [*installed.pods(selector), *installed.pods("app.kubernetes.io/component=operator")]
-        used = [each["spec"]["containers"][0]["image"] for each in pods]
+        stay = [
+            each
+            for each in pods
+            if each["status"]["phase"] == "Running" and "deletionTimestamp" not in each["metadata"]
+        ]
+        used = [each["spec"]["containers"][0]["image"] for each in stay]
         return len(used) == 3 and all(image.endswith(f":{new}") for image in used)
 
     eventually(images, f"all Pods on {new}")
