@@ -31,10 +31,15 @@ def node_cluster() -> Iterator[Cluster]:
 
     Where there can be none, the tests are skipped with the reason; under ``CI`` they fail.
     """
-    if reason := why_not():
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+    require_nodes()
     with start(name="pytest", nodes=1, within=120) as running:
         yield running
+
+
+def require_nodes() -> None:
+    """Skip with the reason where there can be no nodes; under ``CI`` fail."""
+    if reason := why_not():
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
 
 
 def open_cluster() -> Cluster:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.node import why_not
 from localcluster.node.requirements import find
+from localcluster.pytest_plugin import require_nodes
 from tests import busybox
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
@@ -43,8 +43,7 @@ start(name="second", nodes=1)
 @pytest.fixture(scope="module")
 def namespace() -> Iterator[int]:
     """Process that holds a network namespace."""
-    if reason := why_not():
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+    require_nodes()
     busybox.build_image()
     # It says so once it is there.
     command = [str(find("unshare")), "--net", "sh", "-c", "ip link set lo up; echo up; exec cat"]
